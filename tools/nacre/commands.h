@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every subcommand: its options as parsed by main.cc and the function that runs it. A function prints its result to stdout
+// and returns the exit code of cli.md: 0 all is well, 1 found something or failed, 2 wrong usage, 3 cluster not reachable.
+// Errors go to stderr as one sentence: what happened, to which object, what to do.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace nacre::cli {
+
+inline constexpr int kOk = 0, kFound = 1, kUsage = 2, kUnreachable = 3;
+
+struct Common {
+  bool json = false;
+  std::string cluster;  ///< --cluster: file or directory; empty = NACRE_CLUSTER or /etc/nacre/cluster.toml
+};
+
+struct ClusterInit { Common common; std::string dir; uint32_t osts = 4; std::string config, size, host; bool force = false; };
+struct ClusterRun { Common common; std::string target; std::string host; bool follow = false; };
+int cluster_init(const ClusterInit&);
+int cluster_start(const ClusterRun&);
+int cluster_stop(const ClusterRun&);
+int cluster_status(const ClusterRun&);
+
+struct Mount { Common common; std::string source, mountpoint; std::vector<std::string> options; bool foreground = false, lazy = false, force = false; };
+int mount(const Mount&);
+int umount(const Mount&);
+
+struct Df { Common common; std::string path; bool human = false, inodes = false; };
+int df(const Df&);
+
+/// One component as collected from -E END -c N -S SIZE -i OST -p POOL; a bare set has one without `end`.
+struct StripeComponent { std::string end, size, pool; std::optional<int> count, first_ost; };
+struct Stripe { Common common; std::vector<StripeComponent> components; std::vector<std::string> paths; bool reset = false, directory_only = false; };
+int stripe_set(const Stripe&);
+int stripe_get(const Stripe&);
+
+struct PathArgs { Common common; std::vector<std::string> paths; };
+int stat(const PathArgs&);
+int fid(const PathArgs&);
+struct InoArgs { Common common; std::string ino, path; };
+int path(const InoArgs&);
+int sync(const PathArgs&);
+
+struct OstArgs { Common common; std::string target; bool activate = false; };
+int ost_list(const OstArgs&);
+int ost_set_state(const OstArgs&);
+struct ClientArgs { Common common; uint64_t session = 0; };
+int client_list(const ClientArgs&);
+int client_evict(const ClientArgs&);
+int mds_status(const OstArgs&);
+
+}  // namespace nacre::cli

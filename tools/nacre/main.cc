@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+// The `nacre` command: the tree of subcommands and their options. --help, the man page (--man) and the parser are one text.
+#include <CLI/CLI.hpp>
+
+#include <fmt/format.h>
+
+#include "tools/nacre/commands.h"
+#include "tools/nacre/output.h"
+
+namespace nacre::cli {
+namespace {
+
+/// Prints the whole tree as a man page, from the same descriptions that --help shows.
+void print_man(const CLI::App& app) {
+  fmt::print(".TH NACRE 1\n.SH NAME\nnacre \\- {}\n.SH SYNOPSIS\n.B nacre\nNOUN VERB [OPTIONS]\n.SH COMMANDS\n", app.get_description());
+  std::function<void(const CLI::App&, std::string)> walk = [&](const CLI::App& a, std::string prefix) {
+    for (const CLI::App* sub : a.get_subcommands(nullptr)) {
+      const std::string name = prefix + " " + sub->get_name();
+      if (sub->get_subcommands(nullptr).empty()) {
+        fmt::print(".SS {}\n{}\n", name.substr(1), sub->get_description());
+        for (const CLI::Option* opt : sub->get_options())
+          if (opt->get_name() != "--help") fmt::print(".TP\n.B {}\n{}\n", opt->get_name(false, true), opt->get_description());
+      } else {
+        walk(*sub, name);
+      }
+    }
+  };
+  walk(app, "");
+  fmt::print(".SH EXIT STATUS\n0 all is well; 1 something was found or failed; 2 wrong usage; 3 the cluster can't be reached.\n"
+             ".SH ENVIRONMENT\n.B NACRE_CLUSTER\nnames the cluster file or its directory where no path and no \\-\\-cluster does; else /etc/nacre/cluster.toml.\n");
+}
+
+void common_options(CLI::App* app, Common& common, bool json = true) {
+  app->add_option("--cluster", common.cluster, "cluster file, or the directory it lies in");
+  if (json) app->add_flag("--json", common.json, "one JSON object with \"version\": 1; sizes in bytes, times in seconds since the epoch");
+}
+
+struct Commands {
+  ClusterInit init;
+  ClusterRun run;
+  Mount mnt;
+  Df df_args;
+  Stripe stripe;
+  PathArgs paths;
+  InoArgs ino;
+  OstArgs ost;
+  ClientArgs client;
+  StripeComponent last;
+  std::vector<std::string> ends, counts, sizes, pools, firsts;
+  int code = kOk;
+};
+
+void add_cluster(CLI::App& app, Commands& c) {
+  auto* cluster = app.add_subcommand("cluster", "make, start, stop and look at a cluster")->require_subcommand(1);
+  auto* init = cluster->add_subcommand("init", "make a cluster in DIR: identity, key, cluster file, formatted data directories");
+  init->add_option("DIR", c.init.dir, "directory of the cluster file and, for a single node, of all data")->required();
+  init->add_option("--osts", c.init.osts, "storage targets of a single node (4)");
+  init->add_option("--size", c.init.size, "capacity of each storage target (default: the free space of DIR's filesystem, shared)");
+  init->add_option("--config", c.init.config, "cluster file that names the hosts and servers to use");
+  init->add_option("--host", c.init.host, "prepare only the servers of this host");
+  init->callback([&c] { c.code = cluster_init(c.init); });
+  auto add_run = [&](const char* name, const char* text, int (*fn)(const ClusterRun&), bool json) {
+    auto* sub = cluster->add_subcommand(name, text);
+    sub->add_option("DIR|FILE", c.run.target, "cluster directory or file");
+    sub->add_option("--host", c.run.host, "only servers of this host (default: this machine's)");
+    common_options(sub, c.run.common, json);
+    sub->callback([&c, fn] { c.code = fn(c.run); });
+  };
+  add_run("start", "start the servers of this host that are down, and wait until they serve", cluster_start, false);
+  add_run("stop", "stop the servers of this host cleanly", cluster_stop, false);
+  add_run("status", "role, target, pid, address and state of every server", cluster_status, true);
+}
+
+void add_mount(CLI::App& app, Commands& c) {
+  auto* mount_cmd = app.add_subcommand("mount", "mount a cluster");
+  mount_cmd->add_option("-o", c.mnt.options, "mount options, comma-separated: ro, subdir=/x, soft=SECONDS, mask=…, key=FILE, log=FILE");
+  mount_cmd->add_flag("-f,--foreground", c.mnt.foreground, "stay in the foreground");
+  mount_cmd->add_option("--cluster", c.mnt.common.cluster, "cluster file for a SOURCE of host names");
+  mount_cmd->add_option("SOURCE", c.mnt.source, "HOST[:PORT][,HOST…]:/[SUB] or a cluster directory")->required();
+  mount_cmd->add_option("MNT", c.mnt.mountpoint, "mount point")->required();
+  mount_cmd->callback([&c] { c.code = mount(c.mnt); });
+  auto* umount_cmd = app.add_subcommand("umount", "unmount");
+  umount_cmd->add_flag("-l,--lazy", c.mnt.lazy, "detach now, end when the last user is gone");
+  umount_cmd->add_flag("-f,--force", c.mnt.force, "abort requests that wait");
+  umount_cmd->add_option("MNT", c.mnt.mountpoint, "mount point")->required();
+  umount_cmd->callback([&c] { c.code = umount(c.mnt); });
+}
+
+/// Collects lfs-style options in order: each -E closes a component; options before it belong to it.
+void add_stripe(CLI::App& app, Commands& c) {
+  auto* stripe = app.add_subcommand("stripe", "layout of files and directories")->require_subcommand(1);
+  auto* set = stripe->add_subcommand("set", "set the layout of a directory's new files, or of a file without data (created if missing)");
+  set->add_option("-c,--stripe-count", c.counts, "storage targets to stripe over; -1 = all (1)")->expected(1)->take_all();
+  set->add_option("-S,--stripe-size", c.sizes, "bytes per stripe, a multiple of 64 KiB (1M)")->expected(1)->take_all();
+  set->add_option("-i,--ost", c.firsts, "storage target of the first stripe; -1 = any")->expected(1)->take_all();
+  set->add_option("-p,--pool", c.pools, "pool of storage targets")->expected(1)->take_all();
+  set->add_option("-E,--component-end", c.ends, "end of a component; repeat with the options of each; -1 or eof for the last")->expected(1)->take_all();
+  set->add_flag("-d,--delete", c.stripe.reset, "remove a directory's own layout: what is created inherits again");
+  set->add_option("PATH", c.stripe.paths, "directories or files")->required();
+  set->callback([&c, set] {
+    // The order on the command line decides to which component an option belongs: each -E starts one (as in lfs setstripe).
+    std::map<std::string, size_t> next;
+    StripeComponent current;
+    bool any = false;
+    for (const CLI::Option* opt : set->parse_order()) {
+      const std::string name = opt->get_single_name();
+      if (name == "PATH" || name == "delete") continue;
+      const std::string value = opt->results().at(next[name]++);
+      if (name == "component-end") {
+        if (any) c.stripe.components.push_back(current);
+        current = StripeComponent{};
+        current.end = value;
+      } else if (name == "stripe-count") {
+        current.count = std::stoi(value);
+      } else if (name == "stripe-size") {
+        current.size = value;
+      } else if (name == "ost") {
+        current.first_ost = std::stoi(value);
+      } else if (name == "pool") {
+        current.pool = value;
+      }
+      any = true;
+    }
+    c.stripe.components.push_back(current);
+    c.code = stripe_set(c.stripe);
+  });
+  auto* get = stripe->add_subcommand("get", "show the layout and where the stripes lie");
+  get->add_flag("--json", c.stripe.common.json, "one JSON object");
+  get->add_option("PATH", c.stripe.paths, "files or directories")->required();
+  get->callback([&c] { c.code = stripe_get(c.stripe); });
+}
+
+void add_paths(CLI::App& app, Commands& c) {
+  auto* df_cmd = app.add_subcommand("df", "space per storage target and in sum");
+  df_cmd->set_help_flag("--help", "print this help");
+  df_cmd->add_flag("-h,--human", c.df_args.human, "sizes with units");
+  df_cmd->add_flag("-i,--inodes", c.df_args.inodes, "inodes and objects instead of space");
+  df_cmd->add_option("PATH", c.df_args.path, "path inside a mount");
+  common_options(df_cmd, c.df_args.common);
+  df_cmd->callback([&c] { c.code = df(c.df_args); });
+  auto add = [&](const char* name, const char* text, int (*fn)(const PathArgs&), bool required) {
+    auto* sub = app.add_subcommand(name, text);
+    auto* opt = sub->add_option("PATH", c.paths.paths, "paths inside a mount");
+    if (required) opt->required();
+    sub->add_flag("--json", c.paths.common.json, "one JSON object");
+    sub->callback([&c, fn] { c.code = fn(c.paths); });
+  };
+  add("stat", "attributes, content time, fileset, layout generation and objects of a file", stat, true);
+  add("fid", "inode number of a path", fid, true);
+  add("sync", "make durable what was written through the mount", sync, false);
+  auto* path_cmd = app.add_subcommand("path", "names of an inode number");
+  path_cmd->add_option("INO", c.ino.ino, "inode number")->required();
+  path_cmd->add_option("--in", c.ino.path, "a path inside the mount to ask (default: the working directory, else the cluster)");
+  common_options(path_cmd, c.ino.common);
+  path_cmd->callback([&c] { c.code = path(c.ino); });
+}
+
+void add_admin(CLI::App& app, Commands& c) {
+  auto* ost = app.add_subcommand("ost", "storage targets")->require_subcommand(1);
+  auto* list = ost->add_subcommand("list", "capacity, use and state of every storage target");
+  common_options(list, c.ost.common);
+  list->callback([&c] { c.code = ost_list(c.ost); });
+  auto add_state = [&](const char* name, const char* text, bool activate) {
+    auto* sub = ost->add_subcommand(name, text);
+    sub->add_option("TARGET", c.ost.target, "ost0, ost1 … or its number")->required();
+    common_options(sub, c.ost.common, false);
+    sub->callback([&c, activate] {
+      c.ost.activate = activate;
+      c.code = ost_set_state(c.ost);
+    });
+  };
+  add_state("activate", "use the target again", true);
+  add_state("deactivate", "no new data goes to the target, and I/O on it fails at once with EIO", false);
+  auto* client = app.add_subcommand("client", "mounted clients")->require_subcommand(1);
+  auto* clients = client->add_subcommand("list", "sessions with host, mount, open files, locks and their oldest waiting operation");
+  common_options(clients, c.client.common);
+  clients->callback([&c] { c.code = client_list(c.client); });
+  auto* evict = client->add_subcommand("evict", "end a session: its locks and open files go, its later writes fail");
+  evict->add_option("SESSION", c.client.session, "number from 'nacre client list'")->required();
+  common_options(evict, c.client.common, false);
+  evict->callback([&c] { c.code = client_evict(c.client); });
+  auto* mds = app.add_subcommand("mds", "metadata server")->require_subcommand(1);
+  auto* status = mds->add_subcommand("status", "state, sessions, journal, commands owed to storage targets");
+  common_options(status, c.ost.common);
+  status->callback([&c] { c.code = mds_status(c.ost); });
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("Nacre: parallel filesystem and storage tiers for research clusters", "nacre");
+  app.require_subcommand(1);
+  app.set_version_flag("--version", NACRE_VERSION);
+  if (argc == 2 && std::string_view(argv[1]) == "--man") {
+    Commands c;
+    add_cluster(app, c), add_mount(app, c), add_stripe(app, c), add_paths(app, c), add_admin(app, c);
+    print_man(app);
+    return kOk;
+  }
+  Commands c;
+  add_cluster(app, c), add_mount(app, c), add_stripe(app, c), add_paths(app, c), add_admin(app, c);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? kOk : kUsage;
+  } catch (const std::logic_error&) {
+    return complain(kUsage, "an option that takes a number got something else: see --help");
+  }
+  return c.code;
+}
+}  // namespace
+}  // namespace nacre::cli
+
+int main(int argc, char** argv) { return nacre::cli::run(argc, argv); }
