@@ -103,10 +103,24 @@ Result<void> choose_sizes(config::Cluster& c, const std::string& dir) {
   return {};
 }
 
+/// Formats the data directories of one host's servers.
+Result<void> prepare(const config::Cluster& c, const std::string& host) {
+  NACRE_CHECK_OK(make_dirs(c.run_dir));
+  for (const Server& s : servers_of(c, host)) {
+    NACRE_CHECK_OK(make_dirs(s.data));
+    NACRE_CHECK_OK(run_to_end(s, c, {"--format"}));
+  }
+  return {};
+}
+
 Result<void> init(const ClusterInit& o) {
   const std::string dir = fs::absolute(o.dir).lexically_normal();
   NACRE_CHECK_OK(make_dirs(dir));
   const std::string file = dir + "/cluster.toml";
+  if (fs::exists(file) && !o.host.empty() && o.config.empty()) {  // the cluster exists: this prepares a further host of it
+    NACRE_TRY(config::Cluster existing, config::load_cluster(file));
+    return prepare(existing, o.host);
+  }
   if (fs::exists(file)) return Err(Errc::kExist, fmt::format("{} already holds a cluster: start it with 'nacre cluster start {}', or choose another directory", dir, dir));
 
   config::Cluster c;
@@ -122,11 +136,7 @@ Result<void> init(const ClusterInit& o) {
   NACRE_CHECK_OK(write_file(dir + "/key", new_key_text(), 0400));
   NACRE_CHECK_OK(write_file(file, config::dump_cluster(c), 0644));
   NACRE_TRY(config::Cluster made, config::load_cluster(file));
-  NACRE_CHECK_OK(make_dirs(made.run_dir));
-  for (const Server& s : servers_of(made, o.host)) {
-    NACRE_CHECK_OK(make_dirs(s.data));
-    NACRE_CHECK_OK(run_to_end(s, made, {"--format"}));
-  }
+  NACRE_CHECK_OK(prepare(made, o.host));
   fmt::print("made cluster '{}' in {}: 1 metadata server, {} storage target{} of {}\nnext: nacre cluster start {}\n", c.name, dir, c.osts.size(),
              c.osts.size() == 1 ? "" : "s", format_size(c.osts.empty() ? 0 : c.osts[0].size), dir);
   return {};

@@ -57,7 +57,7 @@ void add_cluster(CLI::App& app, Commands& c) {
   init->add_option("--osts", c.init.osts, "storage targets of a single node (4)");
   init->add_option("--size", c.init.size, "capacity of each storage target (default: the free space of DIR's filesystem, shared)");
   init->add_option("--config", c.init.config, "cluster file that names the hosts and servers to use");
-  init->add_option("--host", c.init.host, "prepare only the servers of this host");
+  init->add_option("--host", c.init.host, "prepare only the servers of this host; with DIR holding a cluster already, prepare a further host of it");
   init->callback([&c] { c.code = cluster_init(c.init); });
   auto add_run = [&](const char* name, const char* text, int (*fn)(const ClusterRun&), bool json) {
     auto* sub = cluster->add_subcommand(name, text);
