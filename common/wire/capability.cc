@@ -123,6 +123,10 @@ void sign(const Key& key, CapabilityT& cap) {
 
 Result<void> verify(const Key& key, const CapabilityT& cap, const ObjectId& object, uint8_t mode, Nanos now) {
   if (!equal_constant_time(cap.mac, mac_of(key, cap))) return Err(Errc::kCapInvalid, fmt::format("the capability for inode {} bears no signature of this cluster", cap.ino));
+  return check(cap, object, mode, now);
+}
+
+Result<void> check(const CapabilityT& cap, const ObjectId& object, uint8_t mode, Nanos now) {
   if (cap.ino != object.ino.v || cap.generation != object.generation.v)
     return Err(Errc::kCapInvalid, fmt::format("a capability for inode {} generation {} was shown for object {}", cap.ino, cap.generation, object));
   if (object.component >= 64 || !(cap.components >> object.component & 1)) return Err(Errc::kCapInvalid, fmt::format("the capability doesn't cover component {} of inode {}", object.component, cap.ino));
