@@ -19,6 +19,10 @@
 namespace nacre {
 
 class Runtime;
+class LoopCore;  // core.h
+namespace loop_detail {
+Task<void> on_worker(std::function<void()> job);
+}
 
 class Loop {
  public:
@@ -34,17 +38,16 @@ class Loop {
   /// Starts a coroutine on this loop. Any thread. An exception that leaves it ends the process (rule 4).
   void spawn(Task<void> task);
 
+  LoopCore& core() { return *core_; }
+  ~Loop();
+
  private:
   friend class Runtime;
-  friend struct LoopInternals;
-  Loop(Runtime& runtime, size_t index);
+  Loop(Runtime& runtime, size_t index, bool hand_driven);
   Runtime& runtime_;
   size_t index_;
   boost::asio::io_context io_;
-  struct Timers;
-  std::shared_ptr<Timers> timers_;
- public:
-  ~Loop();
+  std::unique_ptr<LoopCore> core_;
 };
 
 struct RuntimeOptions {
@@ -76,8 +79,9 @@ class Runtime {
   void fire_timers();                                ///< fires those at or before clock().boot()
 
  private:
-  friend class Loop;
-  friend struct LoopInternals;
+  friend class LoopCore;
+  friend Task<void> loop_detail::on_worker(std::function<void()> job);
+  void loop_drained();                               ///< a stopping loop's last coroutine has ended
   RuntimeOptions options_;
   std::vector<std::unique_ptr<Loop>> loops_;
   struct Impl;
@@ -88,10 +92,6 @@ class Runtime {
 Task<Result<void>> sleep_for(Nanos duration);
 /// Lets other ready work of this loop run first.
 Task<void> yield_now();
-
-namespace loop_detail {
-Task<void> on_worker(std::function<void()> job);
-}
 
 /// Runs `fn` on a worker thread and resumes on the calling loop with its result. The one door for blocking work.
 template <class F>

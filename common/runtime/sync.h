@@ -25,7 +25,8 @@ class Cancel {
   void fire(Error why = Errc::kIntr);
   bool fired() const;
   Error error() const;
-  /// Calls `fn` when fired (at once if it has been), from the firing thread. Returns a token for remove().
+  /// Calls `fn` when fired (at once if it has been), from the firing thread. Returns a token for remove(), after which a
+  /// call that has begun may still be running.
   uint64_t add(std::function<void(Error)> fn);
   void remove(uint64_t token);
 
@@ -33,7 +34,7 @@ class Cancel {
   mutable std::mutex mutex_;
   std::optional<Error> error_;
   uint64_t next_ = 1;
-  std::vector<std::pair<uint64_t, std::function<void(Error)>>> callbacks_;
+  std::vector<std::pair<uint64_t, std::function<void(Error)>>> callbacks_;  ///< one per wait in progress that got this cancel
 };
 using CancelPtr = std::shared_ptr<Cancel>;
 
@@ -45,9 +46,11 @@ class Signal {
   void set(Result<void> value = {}) const;
   bool is_set() const;
   Task<Result<void>> wait(Nanos deadline = kForever, CancelPtr cancel = nullptr) const;
+  /// Waits for set() and nothing else, not even the end of the runtime: for memory that somebody else still uses.
+  Task<void> wait_through() const;
+  struct State;
 
  private:
-  struct State;
   std::shared_ptr<State> state_;
 };
 
@@ -125,8 +128,7 @@ Task<std::vector<T>> when_all(std::vector<Task<T>> tasks) {
     if (--s->left == 0) s->done.set();
   };
   for (size_t i = 0; i < tasks.size(); ++i) Loop::current()->spawn(run(shared, i, std::move(tasks[i])));
-  (void)co_await shared->done.wait();
-  while (shared->left != 0) co_await yield_now();  // a shutdown ends the wait early; the tasks end by themselves
+  co_await shared->done.wait_through();  // after a shutdown the tasks end by themselves
   std::vector<T> result;
   result.reserve(shared->out.size());
   for (auto& r : shared->out) result.push_back(std::move(*r));
