@@ -4,14 +4,11 @@
 // commit() is a mutex held for one WAL and memtable insert on the caller's thread; it does not sync. Syncs are coalesced on
 // workers. An error of a write or sync is fatal: nothing more is acknowledged (Options::fatal ends the server).
 #pragma once
-#include <deque>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "common/base/clock.h"
@@ -85,12 +82,16 @@ class RangeAllocator {
 
  private:
   RangeAllocator(Journal& journal, std::string name, uint64_t step);
+  std::optional<uint64_t> begin_refill(Signal* wait);  ///< the mark to store; nullopt: another call is at it, `wait` will be set
+  void end_refill(uint64_t high, bool ok);
+  Result<JournalNo> store_mark(uint64_t high);
   Journal& journal_;
   std::string name_;
   uint64_t step_;
   mutable std::mutex mutex_;
   uint64_t next_ = 0, high_ = 0;
   bool refilling_ = false;
+  std::vector<Signal> waiting_;
 };
 
 }  // namespace nacre::mds
