@@ -35,6 +35,7 @@ struct Options {
   std::vector<std::string> dirs;
   uint64_t seed = 1, ops = 10'000, maxlen = 1 << 20, break_at = 0;
   bool without[kKinds] = {};
+  std::string stop_file;  // its appearance ends the run well
   bool keep = false, verbose = false;
 };
 
@@ -62,14 +63,22 @@ class Exerciser {
     for (auto& file : files_) {
       if (auto problem = file->open_all(direct())) return report(*problem, *file);
     }
-    for (uint64_t number = 1; number <= options_.ops; ++number) {
+    for (uint64_t number = 1; number <= options_.ops && !stop_wanted(number); ++number) {
+      done_ = number;
       if (!step(number)) return false;
       if (number >= options_.break_at && options_.break_at != 0 && break_one_byte()) return compare_all();
     }
     return compare_all();
   }
 
+  uint64_t done() const { return done_; }
+
  private:
+  bool stop_wanted(uint64_t number) const {
+    constexpr uint64_t kLookEvery = 16;
+    return !options_.stop_file.empty() && number % kLookEvery == 0 && access(options_.stop_file.c_str(), F_OK) == 0;
+  }
+
   bool direct() const { return !options_.without[static_cast<size_t>(Kind::kDirectWrite)]; }
   uint64_t below(uint64_t limit) { return limit == 0 ? 0 : random_() % limit; }
 
@@ -278,6 +287,7 @@ class Exerciser {
   std::vector<std::unique_ptr<FsxFile>> files_;
   Bytes model_;
   std::deque<Op> log_;
+  uint64_t done_ = 0;
 };
 
 char file_to_remove[4096] = "";
@@ -291,9 +301,10 @@ void on_signal(int signal) {
 
 [[noreturn]] void usage(const std::string& problem) {
   fmt::print(stderr,
-             "fsx_model: {}\nusage: fsx_model --dirs DIR[,DIR…] [--seed N] [--ops N] [--maxlen BYTES] [--without OP,…] [--keep] [-v]\n"
+             "fsx_model: {}\nusage: fsx_model --dirs DIR[,DIR…] [--seed N] [--ops N] [--maxlen BYTES] [--without OP,…] [--stop-file F] [--keep] [-v]\n"
              "  --dirs     one directory, or the same directory through several mounts\n"
              "  --without  leave out: write dwrite append mapwrite truncate grow punch zero fallocate copy read dread mapread seek sync reopen\n"
+             "  --stop-file F  end well as soon as F exists\n"
              "  --break-at N  change a byte behind the model's back after operation N and end there (the run must fail)\n",
              problem);
   std::exit(2);
@@ -337,6 +348,7 @@ Options parse(int argc, char** argv) {
     else if (word == "--maxlen") options.maxlen = count();
     else if (word == "--break-at") options.break_at = count();
     else if (word == "--without") leave_out(options, value());
+    else if (word == "--stop-file") options.stop_file = value();
     else if (word == "--keep") options.keep = true;
     else if (word == "-v") options.verbose = true;
     else usage("unknown option " + word);
@@ -355,8 +367,9 @@ int main(int argc, char** argv) {
   auto name = fmt::format("fsx_model.{}.{}", getpid(), options.seed);
   std::snprintf(file_to_remove, sizeof file_to_remove, "%s/%s", options.dirs[0].c_str(), name.c_str());
   for (int signal : {SIGBUS, SIGINT, SIGTERM, SIGHUP}) std::signal(signal, on_signal);
-  bool equal = Exerciser(options, name).run();
+  Exerciser exerciser(options, name);
+  bool equal = exerciser.run();
   if (equal || !options.keep) unlink(file_to_remove);
-  fmt::print("fsx_model: {} operations, seed {}, {} mounts: {}\n", options.ops, options.seed, options.dirs.size(), equal ? "equal to the model" : "DIFFERENT");
+  fmt::print("fsx_model: {} operations, seed {}, {} mounts: {}\n", exerciser.done(), options.seed, options.dirs.size(), equal ? "equal to the model" : "DIFFERENT");
   return equal ? 0 : 1;
 }

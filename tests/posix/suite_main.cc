@@ -23,17 +23,18 @@ volatile sig_atomic_t stop_asked = 0;
 char running_row[256] = "";
 
 struct Options {
-  std::string directory, second, filter;
+  std::string directory, second, filter, without;
   std::string tables = NACRE_POSIX_TABLES;
   bool list = false, verbose = false;
 };
 
 [[noreturn]] void usage(const char* problem) {
   fmt::print(stderr,
-             "posix_suite: {}\nusage: posix_suite --dir DIR [--second DIR] [--filter TEXT] [--tables DIR] [--list] [-v]\n"
+             "posix_suite: {}\nusage: posix_suite --dir DIR [--second DIR] [--filter TEXT] [--without PREFIX] [--tables DIR] [--list] [-v]\n"
              "  --dir DIR     directory on the filesystem under test\n"
              "  --second DIR  the same directory through a second mount (default: DIR again)\n"
-             "  --filter TEXT only rows whose name or table contains TEXT\n",
+             "  --filter TEXT only rows whose name or table contains TEXT\n"
+             "  --without PREFIX  not the rows whose name begins so\n",
              problem);
   std::exit(2);
 }
@@ -49,6 +50,7 @@ Options parse(int argc, char** argv) {
     if (word == "--dir") options.directory = value();
     else if (word == "--second") options.second = value();
     else if (word == "--filter") options.filter = value();
+    else if (word == "--without") options.without = value();
     else if (word == "--tables") options.tables = value();
     else if (word == "--list") options.list = true;
     else if (word == "-v") options.verbose = true;
@@ -68,6 +70,7 @@ std::vector<Row> load_all(const Options& options) {
   std::vector<Row> rows;
   for (const auto& file : files) {
     for (auto& row : load_table(file)) {
+      if (!options.without.empty() && row.name.starts_with(options.without)) continue;
       if (options.filter.empty() || row.name.find(options.filter) != std::string::npos || row.where.find(options.filter) != std::string::npos) rows.push_back(std::move(row));
     }
   }
