@@ -21,7 +21,7 @@ constexpr uint32_t kMaxOstId = 65'535;
 constexpr size_t kMaxPools = 16;        // of one target
 constexpr size_t kMaxPoolName = 15;
 constexpr size_t kMaxClusterName = 63;
-constexpr uint64_t kMinOstSize = 64 * MiB;
+constexpr uint64_t kMinOstSize = 16 * MiB;
 constexpr size_t kMaxShown = 60;        // bytes of a wrong value that a message repeats
 constexpr uint64_t kStripeUnit = 64 * KiB;
 
@@ -195,7 +195,7 @@ Result<OstServer> read_ost(const Reader& r, Section s) {
   NACRE_TRY(o.data, r.text(s, "data", std::nullopt, "the path of a directory"));
   NACRE_TRY(o.pools, r.pools(s));
   if (const toml::node* size = s.table->get("size")) {
-    static constexpr std::string_view kSize = "a size from 64MiB to 1PiB, such as \"10TiB\", or 0 for the free space of the backing filesystem";
+    static constexpr std::string_view kSize = "a size from 16MiB to 1PiB, such as \"10TiB\", or 0 for the free space of the backing filesystem";
     NACRE_TRY(o.size, r.quantity(s, "size", *size, 0, 1024 * TiB, kSize, parse_size));
     if (o.size != 0 && o.size < kMinOstSize) return r.wrong(s, "size", *size, kSize);
   }

@@ -124,7 +124,7 @@ TEST(ParseCluster, ComplaintsAboutServers) {
   EXPECT_THAT(complaint("[[ost]]\nid = 65536\naddress = \"h:1\"\ndata = \"x\"\n"), HasSubstr("from 0 to 65535"));
   for (const char* address : {"h", "h:0", "h:65536", ":1", "h:1x", "h:"})
     EXPECT_THAT(complaint(fmt::format("[[ost]]\nid = 1\naddress = \"{}\"\ndata = \"x\"\n", address)), HasSubstr("HOST:PORT")) << address;
-  EXPECT_THAT(complaint("[[ost]]\nid = 1\naddress = \"h:1\"\ndata = \"x\"\nsize = \"1MiB\"\n"), HasSubstr("64MiB to 1PiB"));
+  EXPECT_THAT(complaint("[[ost]]\nid = 1\naddress = \"h:1\"\ndata = \"x\"\nsize = \"1MiB\"\n"), HasSubstr("16MiB to 1PiB"));
   EXPECT_THAT(complaint("[[ost]]\nid = 1\naddress = \"h:1\"\ndata = \"x\"\npools = [\"a b\"]\n"), HasSubstr("1-15 letters"));
   EXPECT_THAT(complaint("[[ost]]\nid = 1\naddress = \"h:1\"\ndata = \"x\"\npools = \"ssd\"\n"), HasSubstr("a list"));
   EXPECT_THAT(complaint("[[ost]]\nid = 1\naddress = \"h:1\"\ndata = \"\"\n"), HasSubstr("the path of a directory"));
