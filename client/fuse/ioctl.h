@@ -11,6 +11,8 @@ namespace nacre::fuse {
 
 inline constexpr uint32_t kIoctlMagic = 0x4E416331;  // "NAc1"
 inline constexpr uint32_t kIoctlData = 16000;
+/// Not a method of the servers: answered by the client itself with a JSON text about it (features, transport, session, servers).
+inline constexpr uint16_t kIoctlClientStatus = 0xFFFF;
 
 struct IoctlCall {
   uint32_t magic = kIoctlMagic;
