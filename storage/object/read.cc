@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads, seeks and stats. They take no range lock: they see the records as last committed, and the read epoch keeps the blocks
+// of those records from being reused until the bytes are in memory (P1.9).
+#include "storage/object/store.h"
+
+namespace nacre::storage {
+namespace {
+/// Chunk records looked at per batch of a seek.
+constexpr size_t kSeekRows = 64;
+
+/// Consecutive blocks of the answer that lie together on the device, or read as zeros.
+struct Piece {
+  size_t first = 0, length = 0;  ///< blocks of the payload
+  uint64_t at = 0;
+  bool zero = false;
+};
+
+void add_piece(std::vector<Piece>& pieces, const Piece& p) {
+  if (!pieces.empty()) {
+    Piece& last = pieces.back();
+    if (last.zero == p.zero && (p.zero || last.at + last.length == p.at)) {
+      last.length += p.length;
+      return;
+    }
+  }
+  pieces.push_back(p);
+}
+}  // namespace
+
+static Task<Result<void>> read_extent(BlockDevice& device, uint64_t at, Buffer into) { co_return co_await device.read(at * kBlockSize, std::move(into)); }
+
+Task<Result<ReadResult>> Store::read(ObjectId object, uint64_t offset, uint32_t length) {
+  GateGuard open(gate_);
+  if (!open) co_return Err(Errc::kShutdown);
+  if (length > kMaxIo) co_return Err(Errc::kInval, fmt::format("a read of {} bytes; at most {} are possible", length, kMaxIo));
+  if (offset > kMaxFileSize) co_return Err(Errc::kInval, fmt::format("object {}: a read at {} lies beyond {} bytes", object, offset, kMaxFileSize));
+  ReadGuard reading(space_->reads());  // before the records are looked at
+  EntryPtr entry = table_.pin(object);
+  CO_CHECK_OK(co_await load(entry));
+
+  ReadResult result;
+  uint64_t first = offset / kBlockSize, end = 0;  // blocks [first, end)
+  {
+    std::lock_guard lock(entry->mutex);
+    if (entry->stale) co_return Err(Errc::kStaleGeneration, fmt::format("object {} was destroyed or replaced", object));
+    result.size = entry->state.size;
+    if (length == 0 || offset >= result.size) co_return result;
+    end = round_up(std::min(offset + length, result.size), kBlockSize) / kBlockSize;
+  }
+  std::vector<SlotPtr> slots;
+  for (uint64_t c = first / kBlocksPerChunk; c <= (end - 1) / kBlocksPerChunk; ++c) {
+    CO_TRY(SlotPtr slot, co_await load_slot(entry, c));
+    slots.push_back(std::move(slot));
+  }
+
+  std::vector<Piece> pieces;
+  result.sums.reserve(end - first);
+  {
+    std::lock_guard lock(entry->mutex);  // all records as of one moment
+    for (uint64_t block = first; block < end;) {
+      const Chunk& chunk = slots[block / kBlocksPerChunk - first / kBlocksPerChunk]->chunk;
+      const auto in_chunk = static_cast<uint32_t>(block % kBlocksPerChunk);
+      const auto limit = static_cast<uint32_t>(std::min<uint64_t>(kBlocksPerChunk, in_chunk + (end - block)));
+      const Run* run = chunk.find(in_chunk);
+      uint32_t to = limit;
+      if (run) {
+        to = std::min(run->end(), limit);
+      } else {
+        auto next = std::partition_point(chunk.runs().begin(), chunk.runs().end(), [&](const Run& r) { return r.first <= in_chunk; });
+        if (next != chunk.runs().end()) to = std::min<uint32_t>(next->first, limit);
+      }
+      const bool zero = !run || run->unwritten;
+      add_piece(pieces, {block - first, to - in_chunk, zero ? 0 : run->at + (in_chunk - run->first), zero});
+      for (uint32_t b = in_chunk; b < to; ++b) result.sums.push_back(chunk.sum(b));
+      block += to - in_chunk;
+    }
+  }
+  result.payload = Buffer::allocate((end - first) * kBlockSize);
+  std::vector<Task<Result<void>>> reads;
+  for (const Piece& p : pieces) {
+    Buffer part = result.payload.slice(p.first * kBlockSize, p.length * kBlockSize);
+    if (p.zero) {
+      std::memset(part.data(), 0, part.size());
+    } else if (pieces.size() == 1) {
+      auto ok = co_await device_->read(p.at * kBlockSize, std::move(part));
+      if (!ok) co_return std::unexpected(about(object, offset, std::move(ok).error()));
+    } else {
+      reads.push_back(read_extent(*device_, p.at, std::move(part)));
+    }
+  }
+  auto done = co_await when_all(std::move(reads));
+  for (auto& ok : done)
+    if (!ok) co_return std::unexpected(about(object, offset, std::move(ok).error()));
+  co_return result;
+}
+
+/// The first block at or after `block` of `chunk` that has data (or, for `hole`, none); kBlocksPerChunk if there is none.
+static uint32_t next_block(const Chunk& chunk, uint32_t block, bool hole) {
+  while (block < kBlocksPerChunk && (chunk.sum(block) == 0) != hole) ++block;
+  return block;
+}
+
+Task<Result<SeekResult>> Store::seek(ObjectId object, uint64_t offset, bool hole) {
+  GateGuard open(gate_);
+  if (!open) co_return Err(Errc::kShutdown);
+  EntryPtr entry = table_.pin(object);
+  CO_CHECK_OK(co_await load(entry));
+  SeekResult result;
+  {
+    std::lock_guard lock(entry->mutex);
+    if (entry->stale) co_return Err(Errc::kStaleGeneration, fmt::format("object {} was destroyed or replaced", object));
+    result.size = entry->state.size;
+  }
+  if (offset >= result.size) co_return result;
+  uint64_t block = offset / kBlockSize;
+  const uint64_t end_chunk = (result.size - 1) / kChunkSize + 1;
+  const auto answer = [&](uint64_t at_block) {
+    result.offset = std::max(offset, at_block * kBlockSize);
+    result.found = result.offset < result.size || hole;
+    if (hole) result.offset = std::min(result.offset, result.size);  // the end is a hole
+    return result;
+  };
+  for (;;) {
+    CO_TRY(auto found, co_await rows(object, block / kBlocksPerChunk, end_chunk, kSeekRows));
+    for (const ChunkRow& row : found) {
+      if (row.chunk != block / kBlocksPerChunk) {  // no record in between: a hole
+        if (hole) co_return answer(block);
+        block = row.chunk * kBlocksPerChunk;
+      }
+      const uint32_t at = next_block(row.content, block % kBlocksPerChunk, hole);
+      if (at < kBlocksPerChunk) co_return answer(row.chunk * kBlocksPerChunk + at);
+      block = (row.chunk + 1) * kBlocksPerChunk;
+    }
+    if (found.size() < kSeekRows) break;
+  }
+  if (!hole) co_return result;  // no data up to the end
+  co_return answer(block);
+}
+
+ObjectInfo Store::info_of(const ObjectState& s) const { return {s.size, s.allocated, s.changed, s.wseq, s.exists}; }
+
+Task<Result<std::vector<ObjectInfo>>> Store::stat(std::vector<ObjectId> objects) {
+  GateGuard open(gate_);
+  if (!open) co_return Err(Errc::kShutdown);
+  if (objects.size() > kMaxStats) co_return Err(Errc::kInval, fmt::format("a stat of {} objects; at most {} are possible", objects.size(), kMaxStats));
+  std::vector<ObjectInfo> out(objects.size());
+  std::vector<size_t> cold;
+  const auto from_index = [&](size_t i, Tier tier) -> Result<void> {
+    std::string value;
+    NACRE_TRY(const bool exists, index_->get(Family::kObject, object_key(objects[i]), value, tier));
+    if (!exists) return {};
+    auto state = ObjectState::decode(value);
+    if (!state) return std::unexpected(about(objects[i], 0, std::move(state).error()));
+    out[i] = info_of(*state);
+    return {};
+  };
+  for (size_t i = 0; i < objects.size(); ++i) {
+    if (EntryPtr entry = table_.peek(objects[i])) {
+      std::lock_guard lock(entry->mutex);
+      if (entry->loaded) {
+        out[i] = info_of(entry->state);
+        continue;
+      }
+    }
+    auto ok = from_index(i, Tier::kMemory);
+    if (!ok && ok.error().code == Errc::kIncomplete) cold.push_back(i);
+    else if (!ok) co_return std::unexpected(std::move(ok).error());
+  }
+  if (!cold.empty()) {
+    auto job = [&]() -> Result<void> {
+      for (size_t i : cold) NACRE_CHECK_OK(from_index(i, Tier::kDisk));
+      return {};
+    };
+    CO_CHECK_OK(co_await run_blocking(job));
+  }
+  co_return out;
+}
+
+}  // namespace nacre::storage
