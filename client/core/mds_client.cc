@@ -27,11 +27,6 @@ ServerStatus MdsClient::status() const {
   return s;
 }
 
-namespace {
-/// The connection was refused for a reason that waiting doesn't cure.
-bool is_permanent(Errc code) { return code == Errc::kAuth || code == Errc::kNotOurs || code == Errc::kVersion || code == Errc::kConfig; }
-}  // namespace
-
 rpc::Channel& MdsClient::channel() {
   Loop& loop = *Loop::current();
   auto& mine = loops_[loop.index()].channel;
@@ -64,19 +59,6 @@ Task<Result<rpc::PeerPtr>> MdsClient::peer(OpPtr op) {
 }
 
 Task<Result<void>> MdsClient::open(OpPtr op) {
-  // A probe connection first: a wrong key or cluster is told at once instead of being retried for ever.
-  for (uint32_t attempt = 1;; ++attempt) {
-    auto options = core_.connect_options();
-    options.address = core_.options.mds[(attempt - 1) % core_.options.mds.size()];
-    options.deadline = std::min(op->deadline(), core_.clock().boot() + 5 * kSecond);
-    auto probe = co_await rpc::connect(core_.transport, options, nullptr);
-    if (probe) {
-      (*probe)->close(Error(Errc::kDisconnected, "the probe is done"));
-      break;
-    }
-    if (is_permanent(probe.error().code)) co_return std::unexpected(std::move(probe).error());
-    CO_CHECK_OK(co_await pause_before_retry(op, name_, attempt));
-  }
   auto fatal = std::make_shared<Cancel>();
   {
     std::lock_guard lock(mutex_);
