@@ -19,6 +19,8 @@
 
 namespace nacre::mds {
 
+class Locks;
+
 /// A reply, and whether it is the stored one of an earlier arrival (capabilities in it must be signed again).
 template <class R>
 struct Outcome {
@@ -89,6 +91,8 @@ class Driver {
   Task<Result<void>> run_read(OpContext& ctx, const std::function<Result<void>(OpContext&)>& op);
   Task<Result<void>> run_change(OpContext& ctx, const std::function<Result<void>(OpContext&)>& op);
   Task<Result<void>> resolve(OpContext& ctx);
+  Task<Result<void>> finish(OpContext& ctx, Turn& turn, bool counts);
+  Task<void> refill_inos();
   Task<void> rehearse(OpContext& ctx, const std::function<Result<void>(OpContext&)>& op);
 
   Runtime& runtime_;
@@ -96,10 +100,8 @@ class Driver {
   bool turn_commit_;
   Slots slots_;
   DriverMetrics metrics_;
-  struct Locks;
   std::unique_ptr<Locks> locks_;
   std::vector<std::unique_ptr<Turn>> turns_;  ///< one per loop
-  friend class Turn;
 };
 
 inline constexpr int kMaxRuns = 200;          ///< runs of one request before it is told to come back (kRetryLater)

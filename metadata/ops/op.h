@@ -11,11 +11,13 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <vector>
 
 #include "common/base/clock.h"
 #include "common/base/error.h"
 #include "common/schema/codec.h"
+#include "common/wire/bits.h"
 #include "metadata/ops/hooks.h"
 #include "metadata/store/journal.h"
 #include "metadata/store/store.h"
@@ -63,8 +65,9 @@ class OpContext {
   /// The fileset's mutex for moves of directories between parents: holds the tree's shape still.
   Result<void> lock_moves(FilesetId fileset);
 
-  // --- records; `require_` forms turn "absent" into the error given
-  Result<schema::InodeRecordT> inode(Ino ino, Errc absent = Errc::kStale) const;
+  // --- records
+  /// Notes, before it reads, whether the file is open for writing: a record read while it wasn't is true of that moment.
+  Result<schema::InodeRecordT> inode(Ino ino, Errc absent = Errc::kStale);
   /// As inode(), and parks while a truncate intent is pending: for what needs size or data rights.
   Result<schema::InodeRecordT> settled_inode(Ino ino, Errc absent = Errc::kStale);
   Result<std::optional<schema::DentryRecordT>> dentry(Ino parent, std::string_view name) const { return view_.dentry(parent, name); }
@@ -80,6 +83,10 @@ class OpContext {
   /// Says what must happen first; return the error at once.
   std::unexpected<Error> park(Park why);
   bool parked() const { return park_.has_value(); }
+  /// True if the record of `ino` can't be trusted for size and times: open for writing at every look of this request so far.
+  /// Call before the record is read.
+  bool look_open(Ino ino);
+  bool was_open(Ino ino) const { return open_.contains(ino); }  ///< what the last look of this run said
   /// The glimpse taken for this request, if any.
   const Glimpse* glimpse(Ino ino) const;
   /// The size this request has already had the file cut to.
@@ -98,7 +105,8 @@ class OpContext {
   friend class Driver;
   friend class Turn;
   friend class DirectRunner;
-  void begin_run(View view, Turn* turn);  ///< forgets the previous run; keeps glimpses, the number, truncations
+  void begin_run(Tier tier, Turn* turn, bool overlay);  ///< forgets the previous run; keeps glimpses, the number, truncations
+  Result<void> lock_stripe(uint32_t stripe);
 
   Services& services_;
   wire::CredT cred_;
@@ -112,6 +120,10 @@ class OpContext {
   bool needs_sync_ = false;
   JournalNo journal_no_;
   std::optional<Ino> new_ino_;
+  bool restart_ = false;           ///< a lock was held by another turn
+  std::vector<uint32_t> asked_;    ///< stripes this run asked for
+  std::unordered_set<Ino> closed_; ///< seen not open for writing during this request
+  std::unordered_set<Ino> open_;
   std::map<Ino, Glimpse> glimpses_;
   std::map<Ino, uint64_t> truncated_;
 };

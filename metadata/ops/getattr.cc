@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// getattr: attributes of an inode, glimpsed while somebody writes it. No permission is needed beyond having found it.
+#include "metadata/ops/common.h"
+#include "metadata/ops/ops.h"
+
+namespace nacre::mds::ops {
+
+Result<wire::AttrReplyT> getattr(OpContext& ctx, const wire::GetattrRequestT& request) {
+  NACRE_TRY(auto record, ctx.settled_inode(Ino(request.ino)));
+  NACRE_TRY(auto attr, attr_of(ctx, record));
+  wire::AttrReplyT reply;
+  reply.attr = std::make_unique<wire::AttrT>(std::move(attr));
+  return reply;
+}
+
+}  // namespace nacre::mds::ops

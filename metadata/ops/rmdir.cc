@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// rmdir: an empty directory goes. Rules: rmdir(2). A fileset's root stays (EBUSY).
+#include "metadata/ops/common.h"
+#include "metadata/ops/ops.h"
+#include "metadata/ops/permission.h"
+
+namespace nacre::mds::ops {
+
+Result<wire::EmptyT> rmdir(OpContext& ctx, const wire::UnlinkRequestT& q) {
+  Ino parent(q.parent);
+  auto name = as_text(q.name);
+  NACRE_CHECK_OK(check_name(name));
+  NACRE_CHECK_OK(ctx.lock({parent}));
+  NACRE_TRY(auto dir, ctx.inode(parent));
+  if (!is_dir(dir)) return Err(Errc::kNotDir);
+  NACRE_CHECK_OK(check_access(ctx, dir, kMayExec));
+  NACRE_TRY(auto entry, ctx.dentry(parent, name));
+  if (!entry) return Err(Errc::kNoEnt);
+  Ino ino(entry->ino);
+  NACRE_CHECK_OK(ctx.lock({ino}));
+  NACRE_TRY(auto r, ctx.inode(ino, Errc::kCorrupt));
+  NACRE_TRY(auto fileset, ctx.fileset(dir.fileset));
+  NACRE_CHECK_OK(check_remove(ctx, dir, r));
+  if (!is_dir(r)) return Err(Errc::kNotDir);
+  if (r.fileset != dir.fileset) return Err(Errc::kBusy, fmt::format("'{}' is the root of fileset {}", name, r.fileset));
+  if (r.entries != 0) return Err(Errc::kNotEmpty);
+  ctx.del_dentry(parent, name);
+  dir.entries -= 1;
+  dir.subdirs -= 1;
+  touch_entries(ctx, dir);
+  ctx.put_inode(dir);
+  NACRE_CHECK_OK(drop_dir(ctx, r, false));
+  ctx.log(kLogRmdir, ino, parent, name);
+  return wire::EmptyT{};
+}
+
+}  // namespace nacre::mds::ops
