@@ -115,7 +115,7 @@ class Parked : public ReadyNode {
 class Waiter : public Parked, public Link, public TimerNode {
  public:
   Error error;           ///< why it was woken, if not by what it waited for
-  bool woken = false;
+  bool woken = false;    ///< finish() or fail() has been called
   bool failed = false;
   void (*on_finish)(Waiter&) = nullptr;  ///< takes it off whatever list it waits on
   void finish(class LoopCore& core);
@@ -140,6 +140,11 @@ class LoopCore {
   /// Runs when nothing else is ready in this turn, before the loop looks at its descriptors: where writes are gathered.
   void push_turn_end(ReadyNode& node) {
     turn_end_.push(node);
+    if (!in_turn_ && !drain_posted_) post_drain();
+  }
+  /// Runs after the turn_end ones: where the next read is tried, since answers should leave first.
+  void push_turn_last(ReadyNode& node) {
+    turn_last_.push(node);
     if (!in_turn_ && !drain_posted_) post_drain();
   }
   /// From any thread; one wake-up for all that arrives before the loop gets to it.
@@ -176,6 +181,7 @@ class LoopCore {
   friend class LoopTurn;
   void post_drain();
   void take_remote();
+  void call_hooks();
   void arm();
   Loop& loop_;
   boost::asio::io_context& io_;
@@ -185,7 +191,7 @@ class LoopCore {
   bool drain_posted_ = false;
   bool stopping_ = false;
   std::atomic<uint64_t> active_{0};  ///< spawned coroutines that have not ended; changed by the loop thread alone
-  ReadyList ready_, later_, turn_end_;
+  ReadyList ready_, later_, turn_end_, turn_last_;
   std::atomic<ReadyNode*> remote_{nullptr};
   std::atomic<bool> closed_{false};
   TimerHeap timers_;

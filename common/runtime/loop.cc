@@ -153,10 +153,11 @@ size_t LoopCore::drain() {
       ++ran;
       node->run(node, true);
     }
-    if (turn_end_.empty()) break;
-    ReadyList last;
-    last.append(turn_end_);
-    while (ReadyNode* node = last.pop()) {
+    ReadyList& last = turn_end_.empty() ? turn_last_ : turn_end_;
+    if (last.empty()) break;
+    ReadyList batch;
+    batch.append(last);
+    while (ReadyNode* node = batch.pop()) {
       ++ran;
       node->run(node, true);
     }
@@ -197,12 +198,16 @@ void LoopCore::fire_due() {
 void LoopCore::begin_stop() {
   stopping_ = true;
   while (waiting_.linked()) static_cast<Waiter*>(waiting_.after)->fail(*this, Error(Errc::kShutdown));
+  call_hooks();
+  if (active() == 0) loop_.runtime().loop_drained();
+}
+
+void LoopCore::call_hooks() {
   while (hooks_.linked()) {
     auto* hook = static_cast<StopHook*>(hooks_.after);
     hook->unlink();
     hook->fn();
   }
-  if (active() == 0) loop_.runtime().loop_drained();
 }
 
 size_t LoopCore::poll() {
@@ -228,9 +233,11 @@ void LoopCore::destroy_leftovers() {
   work_.reset();
   for (bool more = true; more;) {
     more = false;
+    call_hooks();
+    io_.restart();
+    if (io_.poll() != 0) more = true;  // completions of closed descriptors point into frames: they come before these are destroyed
     take_remote();
-    ready_.append(turn_end_);
-    ready_.append(later_);
+    for (ReadyList* list : {&turn_end_, &turn_last_, &later_}) ready_.append(*list);
     while (ReadyNode* node = ready_.pop()) node->run(node, false), more = true;
     for (Link* list : {&waiting_, &through_})
       while (list->linked()) {
@@ -241,8 +248,6 @@ void LoopCore::destroy_leftovers() {
         w->resume(false);
         more = true;
       }
-    io_.restart();
-    if (io_.poll() != 0) more = true;
   }
 }
 

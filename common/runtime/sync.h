@@ -92,6 +92,12 @@ class Semaphore {
  public:
   explicit Semaphore(uint64_t permits) : free_(permits) {}
   Task<Result<void>> acquire(uint64_t n, Nanos deadline = kForever, CancelPtr cancel = nullptr);
+  /// Takes n at once if nobody waits and they are free.
+  bool try_acquire(uint64_t n) {
+    if (!waiters_.empty() || free_ < n) return false;
+    free_ -= n;
+    return true;
+  }
   void release(uint64_t n);
   uint64_t free() const { return free_; }
 
