@@ -228,9 +228,9 @@ std::optional<Extent> Allocator::take_for_punch() {
     auto it = by_at_.upper_bound(at);
     if (it != by_at_.begin() && std::prev(it)->first + std::prev(it)->second > at) --it;
     for (; it != by_at_.end() && it->first < end; ++it) {
-      const uint64_t from = std::max(at, it->first), to = std::min({end, it->first + it->second, from + most});
-      if (to - from < kMinPunch) continue;
-      const Extent e{from, to - from};
+      const uint64_t from = std::max(at, it->first), all = std::min(end, it->first + it->second);
+      if (all <= from || all - from < kMinPunch) continue;
+      const Extent e{from, all - from < most + kMinPunch ? all - from : most};  // no remainder too small to be punched
       take(e.at, e.length);
       unpunched_.remove(e.at, e.at + e.length);
       free_ -= e.length;

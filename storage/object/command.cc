@@ -321,6 +321,7 @@ Task<Result<void>> Store::allocate(Command command, EntryPtr entry) {
       co_return std::unexpected(full);
     }
     part.last = stop * kBlocksPerChunk >= end;
+    part.cut = command.kind == wire::kCmdZero;
     auto number = commit_rows(*entry, part);
     if (!number) co_return std::unexpected(std::move(number).error());
     co_await yield_now();
