@@ -14,6 +14,7 @@
 namespace nacre::rpc {
 namespace {
 constexpr uint32_t kMaxHandshakes = 1024;  ///< connections that haven't proven the key; more are closed without a word
+constexpr Nanos kRefusalLogPause = kSecond;  ///< strangers don't fill the log: one line per pause
 
 struct State {
   State(Runtime& rt, ServerOptions o, Handler h, std::function<void(PeerPtr)> p) : runtime(rt), options(std::move(o)), handler(std::move(h)), on_peer(std::move(p)) {
@@ -31,9 +32,22 @@ struct State {
   uint64_t next_peer = 1;
   uint32_t connections = 0, handshakes = 0;
   bool stopped = false;
+  Nanos last_refusal_log = -kRefusalLogPause;  ///< loop 0 only, as the next
+  uint64_t refusals_not_logged = 0;
   std::atomic<size_t> spread{0};
 };
 using StatePtr = std::shared_ptr<State>;
+
+void log_refusal(State& s, const std::string& from, const Error& why, Nanos now) {
+  if (why.code == Errc::kDisconnected || why.code == Errc::kShutdown) return;
+  if (now - s.last_refusal_log < kRefusalLogPause) {
+    ++s.refusals_not_logged;
+    return;
+  }
+  s.last_refusal_log = now;
+  const uint64_t more = std::exchange(s.refusals_not_logged, 0);
+  log::warn("a connection from {} was refused: {}{}", from, why.message(), more ? fmt::format(" ({} more were refused since the last such line)", more) : "");
+}
 
 Loop& choose_loop(State& s, const Stream& stream, int cpu) {
   if (cpu >= 0 && stream.same_host()) return s.runtime.loop_for_cpu(cpu);
@@ -75,7 +89,7 @@ Task<void> handshake(StatePtr s, std::unique_ptr<Stream> stream, std::string ful
     if (!info && full.empty()) --s->connections;
   }
   if (!info) {
-    if (info.error().code != Errc::kDisconnected && info.error().code != Errc::kShutdown) log::warn("a connection from {} was refused: {}", stream->remote(), info.error().message());
+    log_refusal(*s, stream->remote(), info.error(), here.clock().boot());
     stream->close();
     co_return;
   }

@@ -145,26 +145,31 @@ void LoopCore::take_remote() {
 size_t LoopCore::drain() {
   in_turn_ = true;
   size_t ran = 0;
+  auto run_batch = [&ran](ReadyList& list) {
+    ReadyList batch;
+    batch.append(list);
+    while (ReadyNode* node = batch.pop()) {
+      ++ran;
+      node->run(node, true);
+    }
+  };
   take_remote();
-  for (;;) {
+  for (bool last_done = false;;) {
     while (ran < kTurnBudget) {
       ReadyNode* node = ready_.pop();
       if (!node) break;
       ++ran;
       node->run(node, true);
     }
-    ReadyList& last = turn_end_.empty() ? turn_last_ : turn_end_;
-    if (last.empty()) break;
-    ReadyList batch;
-    batch.append(last);
-    while (ReadyNode* node = batch.pop()) {
-      ++ran;
-      node->run(node, true);
-    }
+    const bool full = ran >= kTurnBudget;
+    if (!turn_end_.empty()) run_batch(turn_end_);
+    else if (!full && !turn_last_.empty() && !std::exchange(last_done, true)) run_batch(turn_last_);
+    else break;  // once per turn for turn_last: the other descriptors get their turn too
+    if (full) break;
   }
   in_turn_ = false;
   ready_.append(later_);
-  if (!ready_.empty() && !drain_posted_) post_drain();
+  if ((!ready_.empty() || !turn_end_.empty() || !turn_last_.empty()) && !drain_posted_) post_drain();
   return ran;
 }
 

@@ -59,7 +59,10 @@ Runtime::Runtime(RuntimeOptions options) : options_(std::move(options)), impl_(s
   }
 }
 
-Runtime::~Runtime() { stop(); }
+Runtime::~Runtime() {
+  stop();
+  loops_.clear();  // what they still hold may ask for the rest of the runtime
+}
 
 void Runtime::start() {
   if (std::exchange(impl_->started, true)) return;

@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include "common/runtime/core.h"
 #include "common/runtime/sync.h"
 #include "tests/unit/common/runtime/hand.h"
 
@@ -184,6 +185,28 @@ TEST(Runtime, RealTimersFire) {
   const Nanos t = took.get_future().get();
   EXPECT_GE(t, 15 * kMillisecond);
   EXPECT_LT(t, 5 * kSecond);
+}
+
+TEST(Runtime, WorkThatFeedsItselfDoesNotStarveTheRest) {
+  Runtime rt(threaded(1));
+  rt.start();
+  for (auto push : {&LoopCore::push, &LoopCore::push_later, &LoopCore::push_turn_end, &LoopCore::push_turn_last}) {
+    std::promise<void> done;
+    auto over = std::make_shared<bool>(false);
+    rt.loop(0).spawn(as_task([over, push]() -> Task<void> {
+      while (!*over) {
+        Parked p;
+        (Loop::current()->core().*push)(p);
+        co_await p.suspend();
+      }
+    }));
+    rt.loop(0).spawn(as_task([over, &done]() -> Task<void> {
+      EXPECT_TRUE(co_await sleep_for(5 * kMillisecond));
+      *over = true;
+      done.set_value();
+    }));
+    done.get_future().get();
+  }
 }
 
 TEST(Runtime, PostsFromManyThreadsAllArriveInTheirOrder) {
