@@ -169,14 +169,21 @@ void Port::stop() {
 
 void Port::arm() {
   watch_.async_wait(boost::asio::posix::descriptor_base::wait_read, [self = shared_from_this()](const boost::system::error_code& e) {
-    LoopTurn turn(self->loop_);
     if (self->leading_ && !e) self->drain();
   });
 }
 
+/// The first message is worked on before the device is asked again, so that a lone request doesn't wait for a vain read; more
+/// are taken together, so that what they send leaves together.
 void Port::drain() {
-  for (int i = 0; i < kBurst; ++i)
+  {
+    LoopTurn turn(loop_);
     if (!read_one()) return;
+  }
+  LoopTurn turn(loop_);
+  for (int i = 0; i < kBurst && leading_; ++i)
+    if (!read_one()) return;
+  if (!leading_) return;
   again_ = shared_from_this();  // there may be more; sockets and what was read come first
   loop_.core().push_later(*this);
 }

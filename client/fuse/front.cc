@@ -117,12 +117,14 @@ void Front::close() {
     std::lock_guard lock(mutex_);
     ended = ended_.has_value();
   }
-  if (mounted_ && !ended) {
-    (void)::umount2(options_.mount_point.c_str(), MNT_FORCE);
-    (void)::umount2(options_.mount_point.c_str(), MNT_DETACH);
-  }
+  if (mounted_ && !ended) abort();
   if (ring_) ring_->stop();
   if (classic_) classic_->stop();
+}
+
+void Front::abort() {
+  (void)::umount2(options_.mount_point.c_str(), MNT_FORCE);  // fails as busy, but ends the connection
+  (void)::umount2(options_.mount_point.c_str(), MNT_DETACH);
 }
 
 Front::~Front() {

@@ -59,6 +59,8 @@ class Front final : public Dispatcher {
   std::string wait_ended();
   /// Error: kBusy if it is in use and `detach` is false. With it, those who use it go on until they have closed everything.
   Result<void> unmount(bool detach);
+  /// Ends the connection: what still uses the mount gets ENOTCONN.
+  void abort();
   Report report() const;
 
   // --- for the operations

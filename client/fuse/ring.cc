@@ -149,9 +149,11 @@ Queue::~Queue() {
 Result<void> Queue::open(const std::vector<uint16_t>& qids) {
   const auto entries = static_cast<unsigned>(qids.size() * options_.depth);
   // Disabled until the loop's own thread enables it: it alone may submit then.
+  // A request wakes the thread out of its wait for descriptors (COOP_TASKRUN) and is copied in on the way back; with
+  // DEFER_TASKRUN the ring's descriptor would not even become readable.
   constexpr unsigned kBase = IORING_SETUP_SQE128 | IORING_SETUP_R_DISABLED;
   int r = -EINVAL;
-  for (unsigned flags : {kBase | IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN, kBase}) {
+  for (unsigned flags : {kBase | IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_COOP_TASKRUN, kBase}) {
     r = ::io_uring_queue_init(entries + 8, &ring_, flags);
     if (r != -EINVAL) break;
   }
@@ -181,7 +183,7 @@ std::string Queue::enter() {
   watch_.assign(ring_.ring_fd);
   for (auto& e : entries_) prepare(*e, kernel::kRingRegister);
   live_ = entries_.size();
-  r = ::io_uring_submit_and_get_events(&ring_);
+  r = ::io_uring_submit(&ring_);
   if (r < 0) return fmt::format("io_uring does not take requests: {}", std::strerror(-r));
   // A refusal comes at once, a request when there is one.
   io_uring_cqe* c = nullptr;
@@ -238,7 +240,7 @@ void Queue::flush_soon() {
 
 void Queue::flush() {
   if (!open_ || !entered_) return;
-  const int r = ::io_uring_submit_and_get_events(&ring_);
+  const int r = ::io_uring_submit(&ring_);
   if (r < 0 && r != -EINTR && r != -EBUSY && r != -EAGAIN) log::error("io_uring does not take answers: {}", std::strerror(-r));
   reap();
   if (::io_uring_sq_ready(&ring_) != 0) flush_soon();
@@ -251,7 +253,6 @@ void Queue::arm() {
     LoopTurn turn(self->loop_);
     self->armed_ = false;
     if (e || !self->watch_.is_open()) return;
-    (void)::io_uring_get_events(&self->ring_);
     self->reap();
     self->arm();
   });

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+// mount.nacre: connects, mounts, and serves the mount until it is unmounted. Exit codes as mount(8): 0 mounted, 1 wrong usage,
+// 2 this machine's fault, 32 not mounted. The main thread waits for the end; a second one for signals; the rest are the loops'.
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <future>
+#include <thread>
+
+#include "client/core/filesystem.h"
+#include "client/fuse/front.h"
+#include "client/mount/daemon.h"
+#include "client/mount/options.h"
+#include "client/mount/point.h"
+#include "common/config/cluster.h"
+#include "common/log/log.h"
+
+#ifndef PR_SET_IO_FLUSHER
+#define PR_SET_IO_FLUSHER 57
+#endif
+
+namespace nacre::mount {
+namespace {
+
+constexpr int kUsage = 1, kSystem = 2, kFailed = 32;
+constexpr Nanos kConnectTimeout = 30 * kSecond;   // then the mount fails: an fstab entry must not stop a boot for ever
+constexpr Nanos kReadyTimeout = 30 * kSecond;
+constexpr Nanos kStopGrace = 10 * kSecond;
+
+struct Setup {
+  Arguments args;
+  std::string point;
+  config::Cluster cluster;
+  client::MountOptions options;
+  std::string log_file;
+};
+
+log::Level level_of(const std::string& s) { return s == "debug" ? log::Level::kDebug : s == "warn" ? log::Level::kWarn : s == "error" ? log::Level::kError : log::Level::kInfo; }
+
+Result<void> set_up(Setup& s) {
+  NACRE_TRY(s.point, prepare_point(s.args.mount_point));
+  NACRE_TRY(std::string file, config::find_cluster_file(s.args.cluster));
+  NACRE_TRY(s.cluster, config::load_cluster(file));
+  if (!s.args.key_file.empty()) s.cluster.key_file = s.args.key_file;
+  NACRE_TRY(s.options, client::options_from_cluster(s.cluster));
+  if (!s.args.hosts.empty()) {
+    const std::string port = port_of(s.options.mds.front());
+    s.options.mds.clear();
+    for (const auto& h : s.args.hosts) s.options.mds.push_back(with_port(h, port));
+  }
+  s.options.subdir = s.args.subdir;
+  s.options.read_only = s.args.read_only;
+  s.options.soft = static_cast<Nanos>(s.args.soft_seconds) * kSecond;
+  s.options.atime = s.args.atime;
+  s.options.mount_point = s.point;
+  s.log_file = !s.args.log_file.empty() ? s.args.log_file : s.args.foreground ? "" : default_log(s.cluster.run_dir, s.point);
+  if (!s.log_file.empty()) {  // the logger would only say it where nobody looks
+    const int fd = ::open(s.log_file.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+    if (fd < 0) return Err(from_errno(errno), fmt::format("the log file {} can't be written: {}", s.log_file, std::strerror(errno)));
+    ::close(fd);
+  }
+  return {};
+}
+
+/// The kernel may write back through us to get memory, so we must not wait for that very memory; and who kills us to get some gets
+/// a node full of hanging processes.
+void protect_process() {
+  (void)::prctl(PR_SET_IO_FLUSHER, 1, 0, 0, 0);
+  if (FILE* f = std::fopen("/proc/self/oom_score_adj", "we")) {
+    std::fputs("-1000", f);
+    std::fclose(f);
+  }
+}
+
+template <class T>
+T on_loop(Runtime& runtime, std::function<Task<T>()> make) {
+  std::promise<T> promise;
+  auto future = promise.get_future();
+  auto run = [](std::function<Task<T>()> m, std::promise<T>& p) -> Task<void> {
+    auto task = m();
+    if constexpr (std::is_void_v<T>) {
+      co_await std::move(task);
+      p.set_value();
+    } else {
+      p.set_value(co_await std::move(task));
+    }
+  };
+  Loop& loop = runtime.loop(0);
+  loop.post([&] { loop.spawn(run(make, promise)); });
+  return future.get();
+}
+
+/// Missing features once: those that change what programs can do to whoever mounts, all to the log.
+void say_what_is_missing(const fuse::Report& r, bool verbose) {
+  for (const auto& f : r.features) {
+    if (f.active) continue;
+    const std::string why = f.masked ? "hidden by mask=" : f.offered ? r.transport_note : fmt::format("this kernel does not offer it, it needs {}", f.needs);
+    const std::string text = fmt::format("without {}: {} ({})", f.name, f.without, why);
+    log::info("{}", text);
+    const bool felt = f.name != "uring" && f.name != "epoch" && f.name != "statx";
+    if (verbose || (felt && !f.masked)) std::fprintf(stderr, "mount.nacre: note: %s\n", text.c_str());
+  }
+}
+
+/// Waits for signals until told to end. The first asks the kernel to unmount; if the mount is in use, it is detached: it vanishes
+/// from the tree now, and ends when its users have closed what they hold. Another signal ends it for them.
+class Signals {
+ public:
+  explicit Signals(fuse::Front& front) : front_(front), stop_(::eventfd(0, EFD_CLOEXEC)), thread_([this] { run(); }) {}
+  ~Signals() {
+    const uint64_t one = 1;
+    (void)!::write(stop_, &one, sizeof one);
+    thread_.join();
+    ::close(stop_);
+  }
+  static sigset_t set() {
+    sigset_t s;
+    sigemptyset(&s);
+    for (int n : {SIGTERM, SIGINT, SIGHUP, SIGQUIT}) sigaddset(&s, n);
+    return s;
+  }
+
+ private:
+  void run() {
+    const sigset_t s = set();
+    const int fd = ::signalfd(-1, &s, SFD_CLOEXEC);
+    int seen = 0;
+    for (;;) {
+      pollfd p[2] = {{fd, POLLIN, 0}, {stop_, POLLIN, 0}};
+      if (::poll(p, 2, -1) < 0 && errno != EINTR) break;
+      if (p[1].revents != 0) break;
+      signalfd_siginfo info;
+      if (!(p[0].revents & POLLIN) || ::read(fd, &info, sizeof info) != sizeof info || info.ssi_signo == SIGHUP) continue;
+      on_signal(++seen);
+    }
+    ::close(fd);
+  }
+  void on_signal(int seen) {
+    if (seen > 1) {
+      log::warn("a second signal: what still uses the mount is cut off");
+      front_.abort();
+      return;
+    }
+    auto r = front_.unmount(false);
+    if (r) return;
+    log::warn("{}: {}", r.error().message(), "it is detached and ends when its last user is gone; another signal ends it now");
+    if (auto d = front_.unmount(true); !d) log::error("{}", d.error().message());
+  }
+  fuse::Front& front_;
+  int stop_;
+  std::thread thread_;
+};
+
+int serve(Setup& s, Daemon& daemon) {
+  RuntimeOptions ro;
+  ro.loops = s.cluster.settings.rpc_loops;
+  ro.name = "nacre";
+  Runtime runtime(ro);
+  runtime.start();
+  rpc::TcpOptions tcp;
+  tcp.congestion = s.cluster.settings.rpc_congestion;
+  auto transport = rpc::tcp_transport(runtime, tcp);
+  auto notifier = std::make_shared<fuse::Notifier>();
+  s.options.hooks.size_grew = [notifier](Ino ino, uint64_t size) { notifier->size_grew(ino.v, size); };
+  s.options.hooks.session_lost = [notifier] { (void)notifier->drop_names(); };  // older kernels keep no names
+
+  auto made = client::Filesystem::make(runtime, *transport, s.options);
+  if (!made) daemon.failed(made.error().message(), kUsage);
+  client::Filesystem& fs = **made;
+  auto connected = on_loop<Result<void>>(runtime, [&]() { return fs.connect(runtime.clock().boot() + kConnectTimeout); });
+  if (!connected) daemon.failed(fmt::format("{} can't be mounted: {}", s.args.source, connected.error().message()), kFailed);
+
+  fuse::FrontOptions fo;
+  fo.source = s.args.source;
+  fo.mount_point = s.point;
+  fo.kernel_options = s.args.kernel_options;
+  fo.readdirplus = s.args.readdirplus;
+  if (s.args.ring_depth != 0) fo.ring_depth = s.args.ring_depth;
+  if (auto m = fo.compat.mask(s.args.mask); !m) daemon.failed(m.error().message(), kUsage);
+  auto front = fuse::Front::mount(runtime, fs, notifier, std::move(fo));
+  if (front) {
+    if (auto r = (*front)->wait_ready(kReadyTimeout); !r) {
+      (*front)->abort();
+      front = std::unexpected(r.error());
+    }
+  }
+  if (!front) {
+    on_loop<void>(runtime, [&]() { return fs.disconnect(); });
+    daemon.failed(front.error().message(), kFailed);
+  }
+  const fuse::Report report = (*front)->report();
+  log::info("{} is mounted on {} by process {}, over {}, {} loops", s.args.source, s.point, ::getpid(), report.transport, report.loops);
+  say_what_is_missing(report, s.args.verbose);
+  std::string why;
+  {
+    Signals signals(**front);
+    daemon.ready();
+    why = (*front)->wait_ended();
+  }
+  log::info("{} is unmounted{}{}", s.point, why.empty() ? "" : ": ", why);
+  on_loop<void>(runtime, [&]() { return fs.disconnect(); });
+  (*front)->close();
+  runtime.stop(kStopGrace);
+  front->reset();
+  made->reset();
+  return why.empty() ? 0 : kSystem;
+}
+
+int run(int argc, char** argv) {
+  Daemon daemon;
+  auto args = parse_arguments({argv + 1, argv + argc}, ::geteuid() == 0);
+  if (!args) daemon.failed(args.error().detail, kUsage);
+  if (args->help) {
+    std::fputs(usage().c_str(), stdout);
+    return 0;
+  }
+  Setup s;
+  s.args = std::move(*args);
+  if (auto r = set_up(s); !r) daemon.failed(r.error().message(), kFailed);
+  if (!s.args.foreground) daemon.detach(kSystem);
+  const sigset_t set = Signals::set();
+  (void)::pthread_sigmask(SIG_BLOCK, &set, nullptr);  // before any thread: only one hears signals
+  (void)::signal(SIGPIPE, SIG_IGN);
+  log::open("mount.nacre", s.log_file, s.args.verbose ? log::Level::kDebug : level_of(s.cluster.settings.log_level));
+  protect_process();
+  return serve(s, daemon);
+}
+
+}  // namespace
+}  // namespace nacre::mount
+
+int main(int argc, char** argv) { return nacre::mount::run(argc, argv); }
