@@ -132,14 +132,20 @@ Task<Result<void>> FilesystemImpl::release(HandlePtr file, uint64_t flock_owner)
 Task<Result<void>> FilesystemImpl::flush(HandlePtr handle, uint64_t lock_owner, Caller caller) {
   auto file = as_file(handle);
   if (file->is_directory()) co_return Result<void>{};
-  if (core_->locks.holds(file->ino(), lock_owner, false)) {
-    // POSIX: the first close of any descriptor frees the process's locks, and has done so when it returns.
-    wire::LockSpecT all;
-    all.owner = lock_owner;
-    all.type = kLockFree;
-    all.end = kLockToEnd;
+  const bool posix = core_->locks.holds(file->ino(), lock_owner, false);
+  if (!file->stale && (posix || core_->locks.flock_through(file->ino(), file->number()))) {
+    // POSIX: the first close of any descriptor frees the process's locks, and has done so when it returns. An flock goes with
+    // the last close, which the server is told to expect: the kernel's RELEASE comes after close(2) has returned.
+    wire::CloseRequestT request;
+    request.ino = file->ino().v;
+    request.handle = file->number();
+    request.flush_only = true;
+    request.lock_owner = lock_owner;
     caller.cancel = nullptr;
-    auto freed = co_await lock_once(file, all, begin("Lock", std::move(caller)));
+    CallExtra extra;
+    extra.session = file->session();
+    auto freed = co_await core_->mds.call<rpc::Method::kClose>(std::move(request), begin("Flush", std::move(caller)), std::move(extra));
+    if (posix && freed) core_->locks.forget_owner(file->ino(), lock_owner, false);
     if (!freed) log::warn("inode {}: locks of a closing process were not freed: {}", file->ino(), freed.error().message());
   }
   if (auto error = file->inode()->take_error(*file)) co_return Err(std::move(*error));

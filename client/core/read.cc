@@ -67,7 +67,9 @@ class PieceReader {
         CO_CHECK_OK(damaged(std::move(good).error()));
         continue;
       }
-      uint64_t got = raw->payload.size() > skip ? std::min<uint64_t>(raw->payload.size() - skip, piece_.length) : 0;
+      // The last block of the object comes whole: what lies past the object's end is not the file's.
+      const uint64_t there = std::min<uint64_t>(from + raw->payload.size(), reply.size);
+      const uint64_t got = there > piece_.object_offset ? std::min(there - piece_.object_offset, piece_.length) : 0;
       if (got && raw->payload.data() + skip != into_.data()) std::memcpy(into_.data(), raw->payload.data() + skip, got);
       co_return got;
     }

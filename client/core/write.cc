@@ -223,8 +223,17 @@ Task<Result<WriteResult>> FilesystemImpl::write(HandlePtr handle, uint64_t offse
 }
 
 namespace {
-/// Gives the token back; also when nobody waits for the append any more.
-Task<void> end_append(std::shared_ptr<Core> core, Ino ino, uint64_t token, uint64_t size) {
+/// This client's turn to append to the file, from an `appending` that is held.
+struct Turn {
+  explicit Turn(InodePtr i) : inode(std::move(i)), guard(inode->appending) {}
+  InodePtr inode;
+  AsyncMutex::Guard guard;
+};
+using TurnPtr = std::shared_ptr<Turn>;
+
+/// Gives the token back; also when nobody waits for the append any more. The next append of this client begins after it,
+/// since the server gives one token per handle.
+Task<void> end_append(std::shared_ptr<Core> core, Ino ino, uint64_t token, uint64_t size, TurnPtr) {
   auto op = make_op(core, "AppendEnd", Caller{});
   op->unlimited();
   wire::AppendEndRequestT request;
@@ -240,7 +249,7 @@ Task<Result<WriteResult>> FilesystemImpl::append(WriteJob job, uint64_t asked_of
   auto inode = job.inode;
   auto op = job.op;
   CO_CHECK_OK(co_await inode->appending.lock(op->deadline(), Op::cancel(op)));
-  AsyncMutex::Guard guard(inode->appending);
+  auto turn = std::make_shared<Turn>(inode);
   wire::AppendBeginRequestT request;
   request.ino = inode->ino.v;
   request.handle = job.handle->number();
@@ -248,9 +257,9 @@ Task<Result<WriteResult>> FilesystemImpl::append(WriteJob job, uint64_t asked_of
   CallExtra extra;
   extra.session = job.handle->session();
   extra.finish = true;
-  extra.abandoned = [core, ino = inode->ino](Result<rpc::Reply> reply) {
+  extra.abandoned = [core, inode, turn](Result<rpc::Reply> reply) {
     auto begun = reply ? decode<wire::AppendBeginReplyT>(reply->body) : Result<wire::AppendBeginReplyT>(std::unexpected(reply.error()));
-    if (begun) Loop::current()->spawn(end_append(core, ino, begun->token, begun->size));
+    if (begun) Loop::current()->spawn(end_append(core, inode->ino, begun->token, begun->size, turn));
   };
   CO_TRY(auto begun, co_await core->mds.call<rpc::Method::kAppendBegin>(std::move(request), op, std::move(extra)));
   core->appends_under_way.fetch_add(1);
@@ -263,7 +272,7 @@ Task<Result<WriteResult>> FilesystemImpl::append(WriteJob job, uint64_t asked_of
   }
   core->appends_under_way.fetch_sub(1);
   const uint64_t reached = begun.size + (written ? *written : 0);
-  co_await end_append(core, inode->ino, begun.token, reached);
+  co_await end_append(core, inode->ino, begun.token, reached, turn);
   if (!written) co_return std::unexpected(std::move(written).error());
   if (job.handle->flags() & (O_DSYNC | O_SYNC)) {
     wire::SyncRequestT sync;

@@ -75,12 +75,13 @@ TEST_F(LockTest, FlushFreesThePosixLocksOfItsOwnerOnly) {
   auto h = create("f");
   ASSERT_OK(run(fs().lock_set(h, posix_spec(5, 1, 0, 9), false, {})));
   ASSERT_OK(run(fs().lock_set(h, posix_spec(6, 1, 10, 19), false, {})));
-  int before = mds->received(rpc::Method::kLock);
   ASSERT_OK(run(fs().flush(h, 77, {})));  // holds nothing: nobody is asked
-  EXPECT_EQ(mds->received(rpc::Method::kLock), before);
+  EXPECT_EQ(mds->received(rpc::Method::kClose), 0);
   ASSERT_OK(run(fs().flush(h, 5, {})));
-  EXPECT_EQ(mds->received(rpc::Method::kLock), before + 1);
+  EXPECT_EQ(mds->received(rpc::Method::kClose), 1);
   EXPECT_EQ(fs().status().held_locks, 1u);
+  ASSERT_OK(run(fs().lock_set(h, posix_spec(7, 1, 0, 9), false, {})));
+  EXPECT_EQ(run(fs().lock_set(h, posix_spec(7, 1, 0, 19), false, {})).error().code, Errc::kAgain);
 }
 
 TEST_F(LockTest, ReleaseFreesTheFlockAndARefusedOneIsTriedForAMoment) {

@@ -217,13 +217,13 @@ rpc::Reply StandInOst::read(const rpc::Request& request) {
   if (auto it = objects_.find(id); it != objects_.end()) {
     auto& o = it->second;
     out.size = o.bytes.size();
-    uint64_t from = round_down(r->offset, kBlockSize), to = std::min<uint64_t>(round_up(r->offset + r->length, kBlockSize), o.bytes.size());
-    if (from < to) {
-      payload = Buffer::copy_of(std::span(o.bytes).subspan(from, to - from));
-      for (uint64_t b = from / kBlockSize; b * kBlockSize < to; ++b) {
-        auto block = std::span<const std::byte>(payload.span()).subspan(b * kBlockSize - from, std::min(kBlockSize, to - b * kBlockSize));
-        out.sums.push_back(o.data_blocks.contains(b) ? wire::block_sum(id, b, block) : 0);
-      }
+    uint64_t from = round_down(r->offset, kBlockSize), to = round_up(std::min<uint64_t>(r->offset + r->length, o.bytes.size()), kBlockSize);
+    if (from < to && r->offset < o.bytes.size()) {
+      payload = Buffer::allocate(to - from).slice(0, to - from);
+      std::memset(payload.data(), 0, payload.size());
+      std::memcpy(payload.data(), o.bytes.data() + from, std::min<uint64_t>(to, o.bytes.size()) - from);
+      for (uint64_t b = from / kBlockSize; b * kBlockSize < to; ++b)
+        out.sums.push_back(o.data_blocks.contains(b) ? wire::block_sum(id, b, payload.span().subspan(b * kBlockSize - from, kBlockSize)) : 0);
     }
   }
   return rpc::ok(out, payload);

@@ -352,6 +352,10 @@ rpc::Reply StandInMds::execute(rpc::PeerPtr peer, const rpc::Request& request) {
     }
     case M::kClose: {
       auto r = must_decode<wire::CloseRequestT>(request);
+      if (r.flush_only) {
+        std::erase_if(locks_[r.ino], [&](auto& l) { return !l.flock && l.owner == r.lock_owner; });
+        return ok(wire::AttrReplyT{});
+      }
       handles_.erase(r.handle);
       if (r.unlock_flock) std::erase_if(locks_[r.ino], [&](auto& l) { return l.flock && l.owner == r.lock_owner; });
       closes_.push_back(r);
