@@ -61,16 +61,6 @@ bool LockTable::opposed(const InodeLocks& locks, const LockAsk& ask) const {
   return std::any_of(locks.posix.begin(), locks.posix.end(), [&](const auto& p) { return p.first != ask.who && opposing(p.second, ask); });
 }
 
-bool LockTable::only_closing(const InodeLocks& locks, const LockAsk& ask, Nanos now) const {
-  if (!ask.flock || locks.closing.empty()) return false;
-  for (const Flock& f : locks.flocks) {
-    if (f.who == ask.who || !(f.exclusive || ask.type == kLockWrite)) continue;
-    auto mark = locks.closing.find({f.who.session, f.handle});
-    if (mark == locks.closing.end() || now - mark->second > kClosingGrace) return false;
-  }
-  return true;
-}
-
 /// Would waiting for `ask` close a circle? Follows from the owners in the way to what these wait for, and so on. Only POSIX
 /// locks: flock(2) has no EDEADLK.
 bool LockTable::would_deadlock(const InodeLocks& locks, const LockAsk& ask) const {
@@ -106,7 +96,6 @@ void LockTable::apply(InodeLocks& locks, const LockAsk& ask) {
       locks.flocks.push_back({ask.who, ask.type == kLockWrite, ask.pid, ask.handle});
       ++total_;
     }
-    locks.closing.erase({ask.who.session, ask.handle});  // a handle that still locks is in use
   } else {
     total_ -= weight(locks, ask.who);
     Ranges& ranges = locks.posix[ask.who];
@@ -178,7 +167,7 @@ LockOutcome LockTable::enqueue(InodeLocks& locks, const LockAsk& ask) {
   return LockOutcome::kQueued;
 }
 
-LockOutcome LockTable::set(const LockAsk& ask, bool wait, Nanos now, std::vector<LockWake>& woken) {
+LockOutcome LockTable::set(const LockAsk& ask, bool wait, std::vector<LockWake>& woken) {
   std::lock_guard guard(mutex_);
   auto found = inodes_.find(ask.ino);
   if (ask.type == kLockNone) {
@@ -218,7 +207,7 @@ LockOutcome LockTable::set(const LockAsk& ask, bool wait, Nanos now, std::vector
   } else if (wait) {
     outcome = enqueue(locks, ask);
   } else {
-    outcome = only_closing(locks, ask, now) ? LockOutcome::kBusyClosing : LockOutcome::kBusy;
+    outcome = LockOutcome::kBusy;
   }
   settle(ask.ino, ask.who.session, woken);
   return outcome;
@@ -295,7 +284,6 @@ void LockTable::release_handle(Ino ino, SessionId session, uint64_t handle, std:
   InodeLocks& locks = it->second;
   drop_waiters(locks, session, &handle);
   total_ -= std::erase_if(locks.flocks, [&](const Flock& f) { return f.who.session == session && f.handle == handle; });
-  locks.closing.erase({session, handle});
   for (auto p = locks.posix.lower_bound({session, 0}); p != locks.posix.end() && p->first.session == session;) {
     total_ -= std::erase_if(p->second, [&](const Range& r) { return r.handle == handle; });
     p = p->second.empty() ? locks.posix.erase(p) : std::next(p);
@@ -310,7 +298,6 @@ void LockTable::release_inode(Ino ino, SessionId session, std::vector<LockWake>&
   InodeLocks& locks = it->second;
   drop_waiters(locks, session, nullptr);
   total_ -= std::erase_if(locks.flocks, [&](const Flock& f) { return f.who.session == session; });
-  std::erase_if(locks.closing, [&](const auto& c) { return c.first.first == session; });
   for (auto p = locks.posix.lower_bound({session, 0}); p != locks.posix.end() && p->first.session == session;) {
     total_ -= p->second.size();
     p = locks.posix.erase(p);
@@ -329,17 +316,6 @@ void LockTable::release_session(SessionId session, std::vector<LockWake>& woken)
   for (Ino ino : inodes) release_inode(ino, session, woken);
   std::lock_guard guard(mutex_);
   sessions_.erase(session);
-}
-
-void LockTable::mark_closing(Ino ino, SessionId session, uint64_t handle, Nanos now) {
-  std::lock_guard guard(mutex_);
-  auto it = inodes_.find(ino);
-  if (it == inodes_.end()) return;
-  for (const Flock& f : it->second.flocks)
-    if (f.who.session == session && f.handle == handle) {
-      it->second.closing[{session, handle}] = now;
-      return;
-    }
 }
 
 // ---------------------------------------------------------------- status

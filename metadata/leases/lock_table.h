@@ -14,7 +14,6 @@
 #include <unordered_map>
 #include <vector>
 
-#include "common/base/clock.h"
 #include "common/base/error.h"
 #include "common/base/ids.h"
 
@@ -26,7 +25,6 @@ inline constexpr size_t kMaxLocks = 1'000'000;              ///< held and waitin
 inline constexpr size_t kMaxWaitersPerSession = 4096;
 inline constexpr size_t kMaxDeadlockSteps = 10'000;         ///< owners visited by one search; a longer chain counts as a circle
 inline constexpr size_t kRememberedWaiters = 1024;          ///< granted or cancelled waiters kept per session for late repeats
-inline constexpr Nanos kClosingGrace = 500 * kMillisecond;  ///< how long a flush makes a handle "about to close"
 
 struct LockOwner {
   SessionId session;
@@ -56,7 +54,6 @@ struct LockWake {
 enum class LockOutcome : uint8_t {
   kGranted,
   kBusy,         ///< another owner is in the way
-  kBusyClosing,  ///< as kBusy, but only flocks of handles that are about to close are in the way
   kQueued,       ///< a LockWake follows
   kCancelled,    ///< a cancel of this waiter came before it
   kDeadlock,
@@ -67,7 +64,7 @@ class LockTable {
  public:
   /// Sets (type read, write) or frees (none). With `wait` an opposed request is queued under ask.waiter; repeating a queued
   /// one changes nothing. Requests that this one sets free are appended to `woken`.
-  LockOutcome set(const LockAsk& ask, bool wait, Nanos now, std::vector<LockWake>& woken);
+  LockOutcome set(const LockAsk& ask, bool wait, std::vector<LockWake>& woken);
   /// A lock that stands in the way of `ask`, the one with the lowest start (F_GETLK).
   std::optional<LockAsk> test(const LockAsk& ask) const;
   /// Ends a wait. True if it had been granted already (the session then holds the lock).
@@ -79,8 +76,6 @@ class LockTable {
   void release_handle(Ino ino, SessionId session, uint64_t handle, std::vector<LockWake>& woken);
   void release_inode(Ino ino, SessionId session, std::vector<LockWake>& woken);
   void release_session(SessionId session, std::vector<LockWake>& woken);
-  /// close(2) was seen for this handle but perhaps not the last one.
-  void mark_closing(Ino ino, SessionId session, uint64_t handle, Nanos now);
 
   size_t count(SessionId session) const;   ///< locks held
   size_t total() const;                    ///< held and waiting
@@ -105,7 +100,6 @@ class LockTable {
     std::map<LockOwner, Ranges> posix;
     std::vector<Flock> flocks;
     std::deque<LockAsk> queue;
-    std::map<std::pair<SessionId, uint64_t>, Nanos> closing;  ///< handles seen in a flush; only while they hold an flock
     bool empty() const { return posix.empty() && flocks.empty() && queue.empty(); }
   };
   struct SessionState {
@@ -118,7 +112,6 @@ class LockTable {
   static void replace(Ranges& ranges, const LockAsk& ask);
   static const Range* opposing(const Ranges& ranges, const LockAsk& ask);
   bool opposed(const InodeLocks& locks, const LockAsk& ask) const;
-  bool only_closing(const InodeLocks& locks, const LockAsk& ask, Nanos now) const;
   bool would_deadlock(const InodeLocks& locks, const LockAsk& ask) const;
   void apply(InodeLocks& locks, const LockAsk& ask);
   void wake(Ino ino, InodeLocks& locks, std::vector<LockWake>& woken);

@@ -98,6 +98,13 @@ bool OpenTable::open_elsewhere(Ino ino, SessionId self) const {
 
 bool OpenTable::writes(Ino ino, SessionId session) const { return (rights(ino, session) & wire::kCapWrite) != 0; }
 
+bool OpenTable::has_lost(Ino ino) const {
+  const Shard& sh = shard(ino);
+  std::lock_guard guard(sh.mutex);
+  auto it = sh.inodes.find(ino);
+  return it != sh.inodes.end() && std::any_of(it->second.openers.begin(), it->second.openers.end(), [](const auto& o) { return o.first.handle == kLostHandle; });
+}
+
 uint8_t OpenTable::rights(Ino ino, SessionId session) const {
   const Shard& sh = shard(ino);
   std::lock_guard guard(sh.mutex);

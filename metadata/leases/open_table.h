@@ -46,6 +46,7 @@ class OpenTable {
   bool is_open(Ino ino) const;
   bool open_elsewhere(Ino ino, SessionId self) const;
   bool writes(Ino ino, SessionId session) const;
+  bool has_lost(Ino ino) const;                           ///< a writer that is known from its OpenRecord only
   uint8_t rights(Ino ino, SessionId session) const;       ///< kCapRead | kCapWrite over all handles of the session
   std::vector<SessionId> appenders(Ino ino, SessionId except) const;
   size_t count(SessionId session) const;

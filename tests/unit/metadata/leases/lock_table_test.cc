@@ -20,7 +20,7 @@ LockAsk whole(uint64_t session, uint64_t owner, uint8_t type, uint64_t waiter = 
 
 class Table {
  public:
-  LockOutcome set(const LockAsk& a, bool wait = false, Nanos now = 0) { return table.set(a, wait, now, woken); }
+  LockOutcome set(const LockAsk& a, bool wait = false) { return table.set(a, wait, woken); }
   std::vector<std::pair<uint64_t, uint64_t>> take() {
     std::vector<std::pair<uint64_t, uint64_t>> out;
     for (const LockWake& w : woken) out.emplace_back(w.session.v, w.waiter);
@@ -178,14 +178,13 @@ TEST(LockTable, CancelTellsWhetherItCameTooLate) {
   EXPECT_EQ(t.set(whole(2, 2, kLockWrite, 22), true), LockOutcome::kCancelled);
 }
 
-TEST(LockTable, HandleThatIsAboutToCloseIsTold) {
+TEST(LockTable, AClosedHandleTakesItsLocksAlong) {
   Table t;
   t.set(whole(1, 5, kLockWrite));  // handle 5
-  EXPECT_EQ(t.set(whole(2, 6, kLockRead)), LockOutcome::kBusy);
-  t.table.mark_closing(kFile, SessionId(1), 5, 1000);
-  EXPECT_EQ(t.set(whole(2, 6, kLockRead), false, 2000), LockOutcome::kBusyClosing);
-  EXPECT_EQ(t.set(whole(2, 6, kLockRead), false, 1001 + kClosingGrace), LockOutcome::kBusy) << "it was only a dup";
-  EXPECT_EQ(t.set(whole(2, 6, kLockRead, 61), true, 2000), LockOutcome::kQueued);
+  EXPECT_EQ(t.set(whole(2, 6, kLockRead, 61), true), LockOutcome::kQueued);
+  EXPECT_EQ(t.set(whole(1, 7, kLockRead, 71), true), LockOutcome::kQueued);
+  t.table.release_handle(kFile, SessionId(1), 7, t.woken);
+  EXPECT_TRUE(t.take().empty()) << "only its waiter went";
   t.table.release_handle(kFile, SessionId(1), 5, t.woken);
   EXPECT_EQ(t.take(), (Wakes{{2, 61}}));
 }

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// Storage targets say that they are there. A target may know of higher numbers than this server (which was restored from a
+// backup): they are never given out again.
+#include "metadata/service/methods.h"
+
+namespace nacre::mds::methods {
+
+Task<Result<Bytes>> ost_register(Core& core, CallPtr call) {
+  CO_TRY(auto q, decode<wire::OstRegisterRequestT>(call->request.body));
+  if (q.max_ino >= uint64_t{1} << 48 || q.max_command >= uint64_t{1} << 62) co_return Err(Errc::kCorrupt, fmt::format("ost{} reports objects with impossible numbers: run nacre fsck", q.ost));
+  core.inos->skip_past(q.max_ino);
+  core.commands->skip_past(q.max_command);
+  CO_TRY(auto reply, co_await core.registry->enroll(std::move(q)));
+  co_return encode(reply);
+}
+
+Task<Result<Bytes>> ost_heartbeat(Core& core, CallPtr call) {
+  CO_TRY(auto q, decode<wire::OstHeartbeatRequestT>(call->request.body));
+  co_return encode(core.registry->heartbeat(q));
+}
+
+}  // namespace nacre::mds::methods
