@@ -190,6 +190,7 @@ std::string Queue::enter() {
   if (::io_uring_peek_cqe(&ring_, &c) == 0 && c->res < 0) {
     const int res = c->res;
     reap();
+    arm();  // entries taken before the refusal come back when the connection ends
     return fmt::format("the kernel refused FUSE over io_uring: {}", std::strerror(-res));
   }
   reap();

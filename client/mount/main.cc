@@ -80,21 +80,21 @@ void protect_process() {
   }
 }
 
+/// Runs a coroutine on the first loop and waits for it.
 template <class T>
 T on_loop(Runtime& runtime, std::function<Task<T>()> make) {
-  std::promise<T> promise;
-  auto future = promise.get_future();
-  auto run = [](std::function<Task<T>()> m, std::promise<T>& p) -> Task<void> {
+  auto done = std::make_shared<std::promise<T>>();  // shared: the loop may still be inside set_value when the wait is over
+  auto future = done->get_future();
+  auto run = [](std::function<Task<T>()> m, std::shared_ptr<std::promise<T>> p) -> Task<void> {
     auto task = m();
     if constexpr (std::is_void_v<T>) {
       co_await std::move(task);
-      p.set_value();
+      p->set_value();
     } else {
-      p.set_value(co_await std::move(task));
+      p->set_value(co_await std::move(task));
     }
   };
-  Loop& loop = runtime.loop(0);
-  loop.post([&] { loop.spawn(run(make, promise)); });
+  runtime.loop(0).spawn(run(std::move(make), done));
   return future.get();
 }
 
