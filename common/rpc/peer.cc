@@ -144,15 +144,15 @@ Task<Result<Reply>> PeerImpl::run_call(Self self, Method method, Bytes body, Cal
     CancelLink link(options.cancel, p.loop_, call);
     co_await call.suspend();
   }
-  if (call.failed && (call.receiving || call.unsent)) co_await p.leave(call);
+  if (call.receiving || call.unsent) co_await p.leave(call);
   p.unregister_call(call);
   if (call.failed) co_return std::unexpected(std::move(call.error));
   if (call.reply.status != Errc::kOk) co_return Err(call.reply.status, std::move(call.reply.detail));
   co_return std::move(call.reply);
 }
 
-/// A call that ended early (deadline, cancel) may not return while its payload is being sent or its buffer being filled:
-/// the caller would use that memory for something else. What has not begun is dropped; what has is waited for, for a
+/// A call that ended early (deadline, cancel, or a reply that overtook the end of the write) may not return while its
+/// payload is being sent or its buffer being filled: the caller would use that memory for something else. What has not begun is dropped; what has is waited for, for a
 /// while, then the connection is closed.
 Task<void> PeerImpl::leave(PendingCall& call) {
   if (call.unsent && !call.unsent->started) {
