@@ -30,6 +30,11 @@ nacre_gone() {  # PID SECONDS: waits until the process has ended
   done
 }
 
+nacre_dead() {  # MNT: waits until the kernel has noticed that its client is gone (requests in flight end with ECONNABORTED first)
+  local limit=$((SECONDS + 10))
+  until timeout 5 stat -t "$1/." 2>&1 >/dev/null | grep -q 'not connected'; do [ $SECONDS -lt $limit ] || return 1; sleep 0.02; done
+}
+
 nacre_alive() { timeout 10 stat -t "$1/." >/dev/null 2>&1 && mountpoint -q "$1"; }  # a client that answers
 
 # cl up|down|kill9|fg|pid 1|2 [mount options]
@@ -40,7 +45,7 @@ cl() {
   up) nacre mount ${options:+-o "$options"} "$NACRE_FIELD_CLUSTER" "$mnt" ;;
   fg) nacre mount -f ${options:+-o "$options"} "$NACRE_FIELD_CLUSTER" "$mnt" ;;
   down) nacre umount "$mnt" ;;
-  kill9) pid=$(nacre_client_pid "$2") && kill -9 "$pid" && nacre_gone "$pid" 10 ;;
+  kill9) pid=$(nacre_client_pid "$2") && kill -9 "$pid" && nacre_gone "$pid" 10 && nacre_dead "$mnt" ;;
   pid) nacre_client_pid "$2" ;;
   *) echo "cl $what?" >&2; return 2 ;;
   esac
@@ -50,7 +55,7 @@ cl() {
 srv() {
   local what=$1 target=$2 pid
   case $what in
-  start) nacre cluster start "$NACRE_FIELD_CLUSTER" ;;  # starts what is down; a paused server is up
+  start) nacre cluster start "$NACRE_FIELD_CLUSTER" >/dev/null ;;  # starts what is down; a paused server is up
   stop) pid=$(nacre_server_field "$target" pid); [ "${pid:-0}" = 0 ] || { kill "$pid" && nacre_gone "$pid" 60; } ;;
   kill9) pid=$(nacre_server_field "$target" pid); [ "${pid:-0}" = 0 ] || { kill -9 "$pid" && nacre_gone "$pid" 10; } ;;
   restart) srv stop "$target" && srv start "$target" ;;
@@ -80,4 +85,4 @@ print(*(t["target"] for t in json.load(sys.stdin)["targets"] if t["state"] == "i
   done
 }
 
-export -f nacre_server_field nacre_mount_of nacre_client_pid nacre_gone nacre_alive cl srv where case_reset
+export -f nacre_server_field nacre_mount_of nacre_client_pid nacre_gone nacre_dead nacre_alive cl srv where case_reset
