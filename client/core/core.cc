@@ -69,7 +69,7 @@ void Core::session_lost(uint64_t new_session) {
   locks.lost();
   uint64_t writes = 0;
   for (auto& t : targets()) writes += t->drop_all();
-  if (writes) log::error("{} writes that were not yet stable can't be sent again: the session was evicted", writes);
+  if (writes) log::error("{} writes that were not yet known to be stable can't be sent again if a storage target loses them: the session was evicted", writes);
   if (options.hooks.session_lost) options.hooks.session_lost();
 }
 

@@ -86,11 +86,9 @@ Task<Result<uint64_t>> FilesystemImpl::lseek(HandlePtr handle, uint64_t offset, 
   if (offset >= size) co_return Err(Errc::kNxio);
   uint32_t refused = 0;
   for (int round = 0; round < kMaxRounds; ++round) {
-    GrantWanted wanted{.write = false, .offset = offset, .length = size - offset, .refused_generation = refused};
+    // Always asked for: components and stripes may have come into use through somebody else.
+    GrantWanted wanted{.write = false, .offset = offset, .length = size - offset, .refused_generation = refused, .force = true};
     CO_TRY(GrantPtr grant, co_await core_->granted(file->inode(), file, wanted, op));
-    // stripes_used may have grown through somebody else
-    wanted.force = true;
-    CO_TRY(grant, co_await core_->granted(file->inode(), file, wanted, op));
     bool again = false;
     for (size_t i = layout::component_at(grant->layout, offset); i < grant->layout.components.size(); ++i) {
       if (grant->layout.components[i]->start >= size) break;

@@ -190,20 +190,23 @@ Task<Result<void>> MdsClient::keep_alive_once(OpPtr op) {
 }
 
 Task<void> MdsClient::keep_alive(std::shared_ptr<Core> core) {
+  bool failed = false;
   while (!core->stopping()) {
     Signal wake;
     {
       std::lock_guard lock(mutex_);
       keepalive_wake_ = wake;
     }
-    Nanos period = keepalive_.load();
-    auto woken = co_await wake.wait(core->clock().boot() + period, core->stop);
+    const Nanos period = keepalive_.load();
+    // After a failure at once again: a restarted server holds its recovery window open for this client.
+    auto woken = co_await wake.wait(core->clock().boot() + (failed ? kPauseMin : period), core->stop);
     if (core->stopping()) co_return;
-    if (woken) (void)co_await sleep_for(10 * kMillisecond);  // a connection broke: no storm while the server is down
+    if (woken) (void)co_await sleep_for(kPauseMin);  // a connection broke: no storm while the server is down
     auto op = make_op(core, "Keepalive", Caller{});
     op->unlimited();
     op->limit(core->clock().boot() + std::max(period, 5 * kSecond));
     auto done = co_await keep_alive_once(op);
+    failed = !done;
     if (!done && !core->stopping()) log::debug("keepalive: {}", done.error().message());
   }
 }
