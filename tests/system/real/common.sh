@@ -7,7 +7,7 @@ for a in "$@"; do
   case $a in
   --long) long=1 ;;
   -*) echo "usage: $(basename "$0") MOUNT [SECOND_MOUNT] [--long]" >&2; exit 2 ;;
-  *) mounts+=("$a") ;;
+  *) mounts+=("$(realpath "$a")") ;;
   esac
 done
 [ ${#mounts[@]} -gt 0 ] || { echo "usage: $(basename "$0") MOUNT [SECOND_MOUNT] [--long]" >&2; exit 2; }
