@@ -27,8 +27,10 @@ Nanos Atimes::of(Ino ino) const {
 }
 
 void Atimes::overlay(wire::AttrT& attr) const {
-  Nanos owed = of(Ino(attr.ino));
-  if (owed > attr.atime) attr.atime = owed;
+  if (count_.load(std::memory_order_acquire) == 0) return;
+  std::lock_guard lock(mutex_);
+  auto it = owed_.find(attr.ino);  // times before 1970 are negative: only what is owed counts
+  if (it != owed_.end() && it->second > attr.atime) attr.atime = it->second;
 }
 
 std::vector<wire::AtimeReport> Atimes::pending(size_t most) const {

@@ -132,10 +132,8 @@ Task<Result<void>> FilesystemImpl::release(HandlePtr file, uint64_t flock_owner)
 Task<Result<void>> FilesystemImpl::flush(HandlePtr handle, uint64_t lock_owner, Caller caller) {
   auto file = as_file(handle);
   if (file->is_directory()) co_return Result<void>{};
-  const bool posix = core_->locks.holds(file->ino(), lock_owner, false);
-  if (!file->stale && (posix || core_->locks.flock_through(file->ino(), file->number()))) {
-    // POSIX: the first close of any descriptor frees the process's locks, and has done so when it returns. An flock goes with
-    // the last close, which the server is told to expect: the kernel's RELEASE comes after close(2) has returned.
+  if (!file->stale && core_->locks.holds(file->ino(), lock_owner, false)) {
+    // POSIX: the first close of any descriptor frees the process's locks, and has done so when it returns.
     wire::CloseRequestT request;
     request.ino = file->ino().v;
     request.handle = file->number();
@@ -145,7 +143,7 @@ Task<Result<void>> FilesystemImpl::flush(HandlePtr handle, uint64_t lock_owner, 
     CallExtra extra;
     extra.session = file->session();
     auto freed = co_await core_->mds.call<rpc::Method::kClose>(std::move(request), begin("Flush", std::move(caller)), std::move(extra));
-    if (posix && freed) core_->locks.forget_owner(file->ino(), lock_owner, false);
+    if (freed) core_->locks.forget_owner(file->ino(), lock_owner, false);
     if (!freed) log::warn("inode {}: locks of a closing process were not freed: {}", file->ino(), freed.error().message());
   }
   if (auto error = file->inode()->take_error(*file)) co_return Err(std::move(*error));

@@ -8,7 +8,7 @@ namespace nacre::client {
 namespace {
 /// close(2) returns before the kernel's RELEASE, which frees a flock, has arrived. A non-blocking flock that is refused is
 /// tried again for a moment, so that "close, then lock elsewhere" works as on a local filesystem.
-constexpr std::array<Nanos, 4> kFlockPatience{1 * kMillisecond, 4 * kMillisecond, 15 * kMillisecond, 30 * kMillisecond};
+constexpr std::array<Nanos, 5> kFlockPatience{1 * kMillisecond, 4 * kMillisecond, 15 * kMillisecond, 30 * kMillisecond, 100 * kMillisecond};
 }  // namespace
 
 Task<Result<wire::LockSpecT>> FilesystemImpl::lock_test(HandlePtr handle, wire::LockSpecT spec, Caller caller) {

@@ -62,12 +62,6 @@ bool Locks::holds(Ino ino, uint64_t owner, bool flock) const {
   return it != held_.end() && it->second.holds(owner, flock);
 }
 
-bool Locks::flock_through(Ino ino, uint64_t handle) const {
-  std::lock_guard lock(mutex_);
-  auto it = held_.find(ino.v);
-  return it != held_.end() && std::any_of(it->second.all().begin(), it->second.all().end(), [&](auto& l) { return l.flock && l.handle == handle; });
-}
-
 void Locks::forget_owner(Ino ino, uint64_t owner, bool flock) {
   wire::LockSpecT spec;
   spec.flock = flock;

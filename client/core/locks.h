@@ -42,7 +42,6 @@ class Locks {
  public:
   void apply(Ino ino, const wire::LockSpecT& spec);
   bool holds(Ino ino, uint64_t owner, bool flock) const;
-  bool flock_through(Ino ino, uint64_t handle) const;   ///< an flock was taken through this handle
   void forget_owner(Ino ino, uint64_t owner, bool flock);
   std::vector<std::unique_ptr<wire::ReclaimLockT>> held() const;
   uint64_t count() const;

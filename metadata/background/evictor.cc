@@ -74,7 +74,15 @@ Task<void> Evictor::run() {
     auto done = co_await self.evict(s, std::move(why));
     if (!done && done.error().code != Errc::kShutdown) log::error("session {} can't be evicted: {}", s->id().v, done.error().message());
   };
+  Nanos last = p_.runtime.clock().boot();
   while (!p_.runtime.stopping()) {
+    const Nanos now = p_.runtime.clock().boot();
+    if (now - last > kEvictPoll + kOwnPause) {
+      log::warn("this server stood still for {} ms: leases of its clients and heartbeats count from now", (now - last) / kMillisecond);
+      p_.sessions.all_seen(now);
+      p_.registry.all_heard(now);
+    }
+    last = now;
     p_.registry.tick();
     for (auto& s : p_.sessions.expired()) {
       const bool unreclaimed = s->state() == Session::State::kUnreclaimed;

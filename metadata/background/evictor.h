@@ -13,6 +13,7 @@
 namespace nacre::mds {
 
 inline constexpr Nanos kEvictPoll = 200 * kMillisecond;
+inline constexpr Nanos kOwnPause = 2 * kSecond;          ///< silence of this server itself (stopped, suspended) that is not held against its clients
 inline constexpr Nanos kFenceMargin = 2 * kSecond;       ///< clocks of the targets follow the server's by their heartbeats
 
 class Evictor {

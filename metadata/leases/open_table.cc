@@ -144,6 +144,7 @@ size_t OpenTable::total() const {
 
 std::vector<Ino> OpenTable::inodes_of(SessionId session) const {
   std::vector<Ino> out;
+  if (count(session) == 0) return out;
   for (const Shard& sh : shards_) {
     std::lock_guard guard(sh.mutex);
     for (const auto& [ino, s] : sh.inodes)

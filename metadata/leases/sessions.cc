@@ -94,6 +94,11 @@ bool Sessions::finish_reclaim(Session& session) {
   return true;
 }
 
+void Sessions::all_seen(Nanos now) {
+  std::lock_guard guard(mutex_);
+  for (auto& [id, s] : sessions_) s->seen(now);
+}
+
 std::vector<SessionPtr> Sessions::expired() const {
   const Nanos now = options_.clock->boot();
   const Nanos silence = options_.term + 2 * options_.skew;

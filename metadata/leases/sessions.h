@@ -44,6 +44,7 @@ class Sessions {
   /// The session has brought everything: it becomes active. False if it was not waiting to.
   bool finish_reclaim(Session& session);
 
+  void all_seen(Nanos now);                       ///< this server stood still itself: nobody could reach it
   /// Those to be evicted now: silent for term + 2 · skew, or still unreclaimed when the window ends.
   std::vector<SessionPtr> expired() const;
   std::vector<SessionPtr> marked_evicted() const;  ///< at start: evictions that a crash interrupted

@@ -94,11 +94,14 @@ Result<void> kill_privileges(OpContext& ctx, schema::InodeRecordT& r) {
     }
     if (drop) r.mode &= ~static_cast<uint32_t>(S_ISGID);
   }
-  if (r.flags & wire::kHasCapability) {
-    ctx.batch().del(Family::kXattr, xattr_key(Ino(r.ino), "security.capability"));
-    r.flags &= ~wire::kHasCapability;
-  }
+  drop_file_capability(ctx, r);
   return {};
+}
+
+void drop_file_capability(OpContext& ctx, schema::InodeRecordT& r) {
+  if (!(r.flags & wire::kHasCapability)) return;
+  ctx.batch().del(Family::kXattr, xattr_key(Ino(r.ino), "security.capability"));
+  r.flags &= ~wire::kHasCapability;
 }
 
 }  // namespace nacre::mds

@@ -33,6 +33,8 @@ void touch_data(const OpContext& ctx, schema::InodeRecordT& record);     ///< mt
 void touch_entries(const OpContext& ctx, schema::InodeRecordT& record);  ///< mtime too, and nlink: of a directory whose names changed
 /// suid, and sgid where the group may execute, and security.capability: what a write, truncate or chown takes away.
 Result<void> kill_privileges(OpContext& ctx, schema::InodeRecordT& record);
+/// What even root's change of data takes away (capabilities(7)); set-ID bits stay for a caller with CAP_FSETID.
+void drop_file_capability(OpContext& ctx, schema::InodeRecordT& record);
 
 /// The record of a new inode in `parent`: owner, set-group-ID rule, umask or default ACL, times, fileset, birth epoch.
 /// Writes its ACL rows. The caller adds name, layout, target, and puts the record.

@@ -50,7 +50,7 @@ Task<Result<void>> Driver::resolve(OpContext& ctx) {
     case Park::Kind::kIntent: co_return co_await services_.hooks.finish_intent(park.inos.at(0));
     case Park::Kind::kTruncate: {
       auto done = co_await services_.hooks.truncate(park.inos.at(0), park.size);
-      if (done) ctx.truncated_[park.inos.at(0)] = park.size;
+      if (done) ctx.note_truncated(park.inos.at(0), park.size);
       co_return done;
     }
     case Park::Kind::kNumbers: co_return co_await services_.inos.refill();

@@ -113,6 +113,11 @@ const Glimpse* OpContext::glimpse(Ino ino) const {
   return it == glimpses_.end() ? nullptr : &it->second;
 }
 
+void OpContext::note_truncated(Ino ino, uint64_t size) {
+  truncated_[ino] = size;
+  glimpses_.erase(ino);  // it told of what has been cut off
+}
+
 std::optional<uint64_t> OpContext::truncated(Ino ino) const {
   auto it = truncated_.find(ino);
   return it == truncated_.end() ? std::nullopt : std::optional(it->second);

@@ -107,6 +107,7 @@ class OpContext {
   friend class DirectRunner;
   void begin_run(Tier tier, Turn* turn, bool overlay);  ///< forgets the previous run; keeps glimpses, the number, truncations
   Result<void> lock_stripe(uint32_t stripe);
+  void note_truncated(Ino ino, uint64_t size);
 
   Services& services_;
   wire::CredT cred_;

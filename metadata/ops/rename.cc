@@ -64,7 +64,7 @@ Result<Move> load(OpContext& ctx, const wire::RenameRequestT& q) {
   NACRE_CHECK_OK(target ? ctx.lock({source_ino, Ino(target->ino)}) : ctx.lock({source_ino}));
   NACRE_TRY(m.source, ctx.inode(source_ino, Errc::kCorrupt));
   if (target) {
-    NACRE_TRY(m.target, ctx.settled_inode(Ino(target->ino), Errc::kCorrupt));
+    NACRE_TRY(m.target, ctx.inode(Ino(target->ino), Errc::kCorrupt));
   }
   return m;
 }

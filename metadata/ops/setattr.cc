@@ -57,12 +57,12 @@ Result<void> check_times(OpContext& ctx, const Request& q, const Record& r) {
   return check_access(ctx, r, kMayWrite);
 }
 
-Result<void> set_times(OpContext& ctx, const Request& q, Record& r) {
+Result<void> set_times(OpContext& ctx, const Request& q, Record& r, bool dropped) {
   if (q.valid & wire::kSetAtimeNow) r.atime = ctx.now();
   else if (q.valid & wire::kSetAtime) r.atime = q.atime;
   if (!(q.valid & (wire::kSetMtime | wire::kSetMtimeNow))) return {};
   // What the objects' clocks say up to now is superseded; a later write moves mtime again.
-  if (is_file(r) && ctx.hooks().open_for_write(Ino(r.ino))) {
+  if (is_file(r) && !dropped && ctx.hooks().open_for_write(Ino(r.ino))) {
     const Glimpse* g = ctx.glimpse(Ino(r.ino));
     if (!g) return ctx.park({Park::Kind::kGlimpse, {Ino(r.ino)}, 0});
     r.mtime_base = std::max(r.mtime_base, g->changed);
@@ -78,13 +78,15 @@ bool has_objects(const Record& r) {
   return r.layout && std::any_of(r.layout->components.begin(), r.layout->components.end(), [](const auto& c) { return c->instantiated; });
 }
 
-Result<void> set_size(OpContext& ctx, const Request& q, Record& r) {
+/// True if all objects were dropped: then a glimpse would tell of what is gone.
+Result<bool> set_size(OpContext& ctx, const Request& q, Record& r) {
   Ino ino(r.ino);
   if (is_dir(r)) return Err(Errc::kIsDir);
   if (!is_file(r)) return Err(Errc::kInval);
   if (q.size > kMaxFileSize) return Err(Errc::kFBig);
   if (q.handle == 0 || !ctx.hooks().writable_handle(ctx.identity().session, ino, q.handle)) NACRE_CHECK_OK(check_access(ctx, r, kMayWrite));
-  if (q.size == 0 && !ctx.hooks().open_elsewhere(ino, ctx.identity().session)) {
+  bool drops = q.size == 0 && !ctx.hooks().open_elsewhere(ino, ctx.identity().session);
+  if (drops) {
     NACRE_CHECK_OK(drop_data(ctx, r));
   } else if (ctx.truncated(ino) != q.size) {
     uint64_t size = r.size;
@@ -96,9 +98,10 @@ Result<void> set_size(OpContext& ctx, const Request& q, Record& r) {
     if (q.size < size && has_objects(r)) return ctx.park({Park::Kind::kTruncate, {ino}, q.size});
     r.size = q.size;
   }
-  NACRE_CHECK_OK(kill_privileges(ctx, r));
+  if (is_root(ctx.cred())) drop_file_capability(ctx, r);
+  else NACRE_CHECK_OK(kill_privileges(ctx, r));
   touch_data(ctx, r);
-  return {};
+  return drops;
 }
 
 }  // namespace
@@ -113,11 +116,17 @@ Result<wire::SetattrReplyT> setattr(OpContext& ctx, const Request& q) {
   NACRE_CHECK_OK(set_owner(ctx, q, r));
   if (before.uid != r.uid || before.gid != r.gid) ctx.batch().account(&before, &r);
   NACRE_CHECK_OK(set_mode(ctx, q, r));
-  if (q.valid & wire::kSetSize) NACRE_CHECK_OK(set_size(ctx, q, r));
-  NACRE_CHECK_OK(set_times(ctx, q, r));
+  bool dropped = false;
+  if (q.valid & wire::kSetSize) {
+    NACRE_TRY(dropped, set_size(ctx, q, r));
+  }
+  NACRE_CHECK_OK(set_times(ctx, q, r, dropped));
   if (q.kill_priv) NACRE_CHECK_OK(kill_privileges(ctx, r));
   touch(ctx, r);
-  NACRE_TRY(auto attr, attr_of(ctx, r));
+  wire::AttrT attr = plain_attr(ctx, r);
+  if (!dropped) {
+    NACRE_TRY(attr, attr_of(ctx, r));
+  }
   ctx.put_inode(r);
   ctx.log(kLogSetattr, ino, Ino(r.parent), as_text(r.name));
   wire::SetattrReplyT reply;

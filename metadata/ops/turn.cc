@@ -34,6 +34,15 @@ void Locks::unlock(uint32_t i) {
   stripes_[i].mutex.unlock();
 }
 
+Turn::Turn(Loop& loop, Locks& locks, Journal& journal, std::atomic<uint64_t>& commits) : loop_(loop), locks_(locks), journal_(journal), commits_(commits) {
+  end_node_.turn = this;
+  end_node_.run = [](ReadyNode* node, bool alive) {
+    Turn& turn = *static_cast<EndNode*>(node)->turn;
+    turn.ending_soon_ = false;
+    if (alive) turn.end();
+  };
+}
+
 bool Turn::try_lock(uint32_t stripe) {
   if (locks_.held_by(stripe, this)) return true;
   if (!locks_.try_lock(stripe, this)) return false;
@@ -62,17 +71,14 @@ void Turn::stage(OpContext& ctx) {
 }
 
 std::shared_ptr<Turn::Outcome> Turn::join() {
-  waiting_.push_back(std::make_shared<Outcome>());
+  if (!outcome_) outcome_ = std::make_shared<Outcome>();
+  operations_ += 1;
   end_soon();
-  return waiting_.back();
+  return outcome_;
 }
 
 void Turn::end_soon() {
-  if (std::exchange(ending_soon_, true)) return;
-  loop_.post([this] {
-    ending_soon_ = false;
-    end();
-  });
+  if (!std::exchange(ending_soon_, true)) loop_.core().push_later(end_node_);
 }
 
 void Turn::end() {
@@ -89,9 +95,10 @@ void Turn::end() {
     for (auto& fn : committed) fn();
   for (uint32_t stripe : held_) locks_.unlock(stripe);
   held_.clear();
-  for (auto& w : std::exchange(waiting_, {})) {
-    w->number = number;
-    w->done.set();
+  operations_ = 0;
+  if (auto outcome = std::exchange(outcome_, nullptr)) {
+    outcome->number = number;
+    outcome->done.set();
   }
 }
 

@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "common/runtime/loop.h"
+#include "common/runtime/core.h"
 #include "common/runtime/sync.h"
 #include "metadata/ops/locks.h"
 #include "metadata/ops/op.h"
@@ -16,7 +16,8 @@ namespace nacre::mds {
 
 class Turn {
  public:
-  Turn(Loop& loop, Locks& locks, Journal& journal, std::atomic<uint64_t>& commits) : loop_(loop), locks_(locks), journal_(journal), commits_(commits) {}
+  Turn(Loop& loop, Locks& locks, Journal& journal, std::atomic<uint64_t>& commits);
+  Turn(const Turn&) = delete;
 
   /// How the commit of an operation's turn went.
   struct Outcome {
@@ -29,10 +30,10 @@ class Turn {
   void lock_all(const std::vector<uint32_t>& stripes);
   const Batch& batch() const { return batch_; }
   bool has_rows() const { return !batch_.empty(); }
-  size_t operations() const { return waiting_.size(); }
+  size_t operations() const { return operations_; }
   /// Takes over what a run has written and runs its on_staged effects.
   void stage(OpContext& ctx);
-  /// The commit that comes next; shared by all that wait for it.
+  /// The commit that comes next, for one more operation; shared by all that wait for it.
   std::shared_ptr<Outcome> join();
   /// Sees to it that the turn ends when the loop has run what is ready now.
   void end_soon();
@@ -49,8 +50,10 @@ class Turn {
   Batch batch_;
   std::vector<uint32_t> held_;
   std::vector<std::function<void()>> committed_;
-  std::vector<std::shared_ptr<Outcome>> waiting_;
+  std::shared_ptr<Outcome> outcome_;  ///< null while nobody waits
+  size_t operations_ = 0;
   std::atomic<bool> asked_{false};
+  struct EndNode : ReadyNode { Turn* turn = nullptr; } end_node_;
   bool ending_soon_ = false;
 };
 

@@ -18,7 +18,7 @@ Result<wire::EmptyT> unlink(OpContext& ctx, const wire::UnlinkRequestT& q) {
   if (!entry) return Err(Errc::kNoEnt);
   Ino ino(entry->ino);
   NACRE_CHECK_OK(ctx.lock({ino}));
-  NACRE_TRY(auto r, ctx.settled_inode(ino, Errc::kCorrupt));
+  NACRE_TRY(auto r, ctx.inode(ino, Errc::kCorrupt));
   NACRE_TRY(auto fileset, ctx.fileset(dir.fileset));
   NACRE_CHECK_OK(check_remove(ctx, dir, r));
   if (is_dir(r)) return Err(Errc::kIsDir);

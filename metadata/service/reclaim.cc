@@ -23,6 +23,12 @@ Task<Result<bool>> reclaim_open(Core& core, CallPtr call, wire::ReclaimOpenT ope
     NACRE_CHECK_OK(c.lock({ino}));
     if (core.opens.flags(ino, identity.session, open.handle)) return true;
     NACRE_TRY(auto record, c.inode(ino));
+    if (flags_write(flags)) {
+      // On record since before its answer went out. If it isn't, the end of the journal was lost with a power failure, and
+      // perhaps with it where the data lies: this handle must not go on.
+      NACRE_TRY(auto on_record, c.view().get(Family::kOpen, open_key(identity.session, ino)));
+      if (!on_record) return Err(Errc::kStale);
+    }
     NACRE_TRY(bool changed, register_open(core, c, record, open.handle, flags));
     if (changed) c.put_inode(record);
     // What it wrote before the restart was reported to nobody who remembers.

@@ -7,6 +7,7 @@
 #include "common/base/units.h"
 #include "metadata/ops/common.h"
 #include "metadata/ops/ops.h"
+#include "metadata/ops/permission.h"
 #include "metadata/service/methods.h"
 
 namespace nacre::mds::methods {
@@ -107,11 +108,14 @@ Task<Result<Bytes>> fallocate(Core& core, CallPtr call) {
   if (!flags_write(*flags)) co_return Err(Errc::kBadF);
   CO_TRY(auto prepared, co_await prepare(core, call, q));
   CO_CHECK_OK(co_await change_objects(core, call, q, prepared));
-  OpContext ctx(*core.services, wire::CredT{}, call->identity());
+  CO_TRY(auto cred, cred_of(*call, q.cred));
+  OpContext ctx(*core.services, std::move(cred), call->identity());
   CO_TRY(auto reply, co_await core.driver->change(ctx, [&](OpContext& c) -> Result<wire::SetattrReplyT> {
     NACRE_CHECK_OK(c.lock({ino}));
     NACRE_TRY(auto record, c.settled_inode(ino));
     wire::SetattrReplyT out;
+    if (is_root(c.cred())) drop_file_capability(c, record);
+    else NACRE_CHECK_OK(kill_privileges(c, record));
     if (!(q.mode & FALLOC_FL_KEEP_SIZE)) record.size = std::max(record.size, q.offset + q.length);
     touch_data(c, record);
     c.put_inode(record);

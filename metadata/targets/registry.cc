@@ -168,6 +168,12 @@ void Registry::tick() {
   std::erase_if(fences_, [&](const auto& f) { return f.second <= time; });
 }
 
+void Registry::all_heard(Nanos now) {
+  std::lock_guard guard(mutex_);
+  for (auto& [id, t] : targets_)
+    if (t.up) t.last_heard = now;
+}
+
 void Registry::fence(SessionId session, Nanos until) {
   std::lock_guard guard(mutex_);
   if (fences_.size() < kMaxFences) fences_[session] = until;

@@ -43,6 +43,7 @@ class Registry {
   /// Active, inactive, draining; durable before it returns. On a loop. Errors: kNoEnt, kInval.
   Task<Result<void>> set_state(OstId ost, uint8_t state);
   void tick();                                        ///< notes who has gone silent; call a few times per ost_timeout
+  void all_heard(Nanos now);                           ///< this server stood still itself: heartbeats were not its targets' to send
   /// Requests of the session are refused by targets that register from now on, until then (server time).
   void fence(SessionId session, Nanos until);
 

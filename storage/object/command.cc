@@ -173,7 +173,7 @@ Task<Result<void>> CutOp::write_edge(Edge& edge) {
     store.space_->poll();
     taken = store.space_->take(1, Purpose::kCommand, {entry->id, kNoGoal, false});
   }
-  if (!taken) co_return Err(Errc::kNoSpc, fmt::format("ost{} has no block left, not even in its reserve", store.options_.ost));
+  if (!taken) co_return Err(Errc::kNoSpc, fmt::format("ost{}: {}", store.options_.ost, store.space_->shortage(1, Purpose::kCommand)));
   fresh.insert(fresh.end(), taken->begin(), taken->end());
   edge.run.at = taken->front().at;
   edge.sum = wire::block_sum(entry->id, edge.block, old.span());
@@ -282,7 +282,6 @@ static bool fill_holes(Chunk& chunk, uint32_t from, uint32_t to, Epoch birth, Sp
 
 Task<Result<void>> Store::allocate(Command command, EntryPtr entry) {
   const uint64_t first = command.offset / kBlockSize, end = round_up(command.offset + command.length, kBlockSize) / kBlockSize;
-  const Error full(Errc::kNoSpc, fmt::format("ost{} has no room to allocate {} ahead", options_.ost, format_size((end - first) * kBlockSize)));
   uint64_t holes = end - first;
   for (uint64_t chunk = first / kBlocksPerChunk;;) {  // how much is missing, before anything is taken
     CO_TRY(auto found, co_await rows(entry->id, chunk, (end - 1) / kBlocksPerChunk + 1, kCutRows));
@@ -295,7 +294,7 @@ Task<Result<void>> Store::allocate(Command command, EntryPtr entry) {
     chunk = found.back().chunk + 1;
   }
   for (int tries = 0; !space_->has(holes, Purpose::kNew); ++tries) {
-    if (tries == kSpaceTries || !space_->any_pending()) co_return std::unexpected(full);
+    if (tries == kSpaceTries || !space_->any_pending()) co_return Err(Errc::kNoSpc, fmt::format("ost{}: {}", options_.ost, space_->shortage(holes, Purpose::kNew)));
     CO_CHECK_OK(co_await txg_->force());
     space_->poll();
   }
@@ -318,7 +317,7 @@ Task<Result<void>> Store::allocate(Command command, EntryPtr entry) {
     }
     if (!enough) {
       space_->give_back(taken);
-      co_return std::unexpected(full);
+      co_return Err(Errc::kNoSpc, fmt::format("ost{}: {}", options_.ost, space_->shortage(kBlocksPerChunk, Purpose::kNew)));
     }
     part.last = stop * kBlocksPerChunk >= end;
     part.cut = command.kind == wire::kCmdZero;
@@ -353,7 +352,7 @@ Task<Result<void>> Store::apply(Command command, EntryPtr entry) {
     case wire::kCmdPunch: co_return co_await cut(command, entry);
     case wire::kCmdZero:
       // The blocks it allocates are others than those it frees: both must fit, before anything is cut.
-      if (!space_->has(command.length / kBlockSize + 2, Purpose::kNew)) co_return Err(Errc::kNoSpc, fmt::format("ost{} has no room to zero a range", options_.ost));
+      if (!space_->has(command.length / kBlockSize + 2, Purpose::kNew)) co_return Err(Errc::kNoSpc, fmt::format("ost{}: {}", options_.ost, space_->shortage(command.length / kBlockSize + 2, Purpose::kNew)));
       CO_CHECK_OK(co_await cut(command, entry));
       break;
     default: break;

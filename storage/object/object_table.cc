@@ -165,14 +165,14 @@ SlotPtr ObjectTable::slot(Entry& entry, uint64_t chunk) {
   slot = std::make_shared<ChunkSlot>();
   SlotPtr kept = slot;
   slots_.fetch_add(1, std::memory_order_relaxed);
-  if (entry.slots.size() > kSlotsPerEntry) {
-    // The lowest first: a sequential user has passed it.
-    for (auto it = entry.slots.begin(); it != entry.slots.end(); ++it) {
-      if (it->second.use_count() > 1) continue;
-      entry.slots.erase(it);
-      slots_.fetch_sub(1, std::memory_order_relaxed);
-      break;
+  // The lowest go first: a sequential user has passed them.
+  for (auto it = entry.slots.begin(); it != entry.slots.end() && entry.slots.size() > kSlotsPerEntry;) {
+    if (it->second.use_count() > 1) {
+      ++it;
+      continue;
     }
+    it = entry.slots.erase(it);
+    slots_.fetch_sub(1, std::memory_order_relaxed);
   }
   return kept;
 }

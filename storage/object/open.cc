@@ -241,7 +241,6 @@ Result<void> Store::scan_allocator() {
     space_->allocator().add_clean({b, end - b});
     b = end;
   }
-  space_->allocator().mark_unpunched();
   return {};
 }
 
@@ -279,7 +278,10 @@ Task<Result<void>> Store::start() {
     if (clean) {
       NACRE_TRY(loaded, load_allocator(super.txg));
     }
-    if (!loaded) NACRE_CHECK_OK(scan_allocator());
+    if (!loaded) {
+      NACRE_CHECK_OK(scan_allocator());
+      if (super.incarnation > 0) space_->allocator().mark_unpunched();
+    }
     return begin(super);
   };
   CO_CHECK_OK(co_await run_blocking(load));

@@ -57,6 +57,10 @@ Task<Result<ReadResult>> Store::read(ObjectId object, uint64_t offset, uint32_t 
   result.sums.reserve(end - first);
   {
     std::lock_guard lock(entry->mutex);  // all records as of one moment
+    if (entry->stale) co_return Err(Errc::kStaleGeneration, fmt::format("object {} was destroyed or replaced", object));
+    result.size = entry->state.size;  // a cut may have come in between
+    if (offset >= result.size) co_return ReadResult{{}, {}, result.size};
+    end = std::min(end, round_up(result.size, kBlockSize) / kBlockSize);
     for (uint64_t block = first; block < end;) {
       const Chunk& chunk = slots[block / kBlocksPerChunk - first / kBlocksPerChunk]->chunk;
       const auto in_chunk = static_cast<uint32_t>(block % kBlocksPerChunk);
@@ -132,6 +136,10 @@ Task<Result<SeekResult>> Store::seek(ObjectId object, uint64_t offset, bool hole
       block = (row.chunk + 1) * kBlocksPerChunk;
     }
     if (found.size() < kSeekRows) break;
+  }
+  {
+    std::lock_guard lock(entry->mutex);  // its records may have gone while they were looked through
+    if (entry->stale) co_return Err(Errc::kStaleGeneration, fmt::format("object {} was destroyed or replaced", object));
   }
   if (!hole) co_return result;  // no data up to the end
   co_return answer(block);

@@ -51,7 +51,7 @@ Result<void> Recovery::load(Case& c) {
   return {};
 }
 
-/// Which of the `wanted` blocks of `chunk` read back as their checksums say. Blocks without data count as good.
+/// Which of the `wanted` blocks of `chunk` read back as their checksums say. Blocks without data count as good, unreadable ones as bad.
 Task<Result<std::vector<bool>>> Recovery::verify(const Case& c, const Chunk& chunk, std::vector<bool> wanted) {
   std::vector<bool> good(kBlocksPerChunk, true);
   for (const Run& run : chunk.runs()) {
@@ -63,11 +63,13 @@ Task<Result<std::vector<bool>>> Recovery::verify(const Case& c, const Chunk& chu
       }
       uint32_t end = b;
       while (end < run.end() && wanted[end]) ++end;
+      const uint64_t at = run.at + (b - run.first);
       Buffer bytes = Buffer::allocate((end - b) * kBlockSize);
-      CO_CHECK_OK(co_await device_.read((run.at + (b - run.first)) * kBlockSize, bytes));
+      const bool whole = (co_await device_.read(at * kBlockSize, bytes)).has_value();
       for (uint32_t i = b; i < end; ++i) {
-        const uint64_t block = c.chunk * kBlocksPerChunk + i;
-        good[i] = wire::block_sum(c.object, block, bytes.span().subspan((i - b) * kBlockSize, kBlockSize)) == chunk.sum(i);
+        Buffer one = bytes.slice((i - b) * kBlockSize, kBlockSize);
+        const bool read = whole || (co_await device_.read((at + (i - b)) * kBlockSize, one)).has_value();  // a bad sector costs its block only
+        good[i] = read && wire::block_sum(c.object, c.chunk * kBlocksPerChunk + i, one.span()) == chunk.sum(i);
       }
       b = end;
     }

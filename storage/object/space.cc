@@ -68,6 +68,13 @@ bool Space::has(uint64_t blocks, Purpose purpose) const {
   return free >= blocks && free - blocks >= leave(purpose) && backing_allows(blocks, purpose);
 }
 
+std::string Space::shortage(uint64_t blocks, Purpose purpose) const {
+  const std::string wanted = format_size(blocks * kBlockSize);
+  if (!backing_allows(blocks, purpose))
+    return fmt::format("the filesystem under it can't give {} more: remove other files from it, or add a storage target", wanted);
+  return fmt::format("no room for {} more ({} are kept in reserve): delete files, or add a storage target", wanted, format_size(leave(purpose) * kBlockSize));
+}
+
 std::optional<std::vector<Extent>> Space::take(uint64_t blocks, Purpose purpose, const Allocator::Hint& hint) {
   if (!backing_allows(blocks, purpose)) return std::nullopt;
   auto extents = allocator_.allocate(blocks, leave(purpose), hint);

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "common/io/block_device.h"
@@ -59,6 +60,8 @@ class Space {
   std::optional<std::vector<Extent>> take(uint64_t blocks, Purpose purpose, const Allocator::Hint& hint);
   /// Whether that many blocks could be had for the purpose now.
   bool has(uint64_t blocks, Purpose purpose) const;
+  /// Why they can't: what is short and what may be done.
+  std::string shortage(uint64_t blocks, Purpose purpose) const;
   /// Taken but never put into the index: free at once.
   void give_back(std::span<const Extent> extents) { allocator_.release(extents); }
 

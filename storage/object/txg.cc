@@ -21,6 +21,10 @@ void Txg::freed(const std::vector<Extent>& extents) {
   frees_.insert(frees_.end(), extents.begin(), extents.end());
 }
 
+void Txg::undo_row(const Key<kUndoKey>& key) {
+  if (undo_.size() <= kSingleUndoRows) undo_.push_back(key);
+}
+
 Task<Result<void>> Txg::through(JournalNo n) {
   while (!is_synced(n)) CO_CHECK_OK(co_await force());
   co_return Result<void>{};
@@ -49,11 +53,12 @@ Task<Result<void>> Txg::cycle() {
     std::lock_guard lock(mutex_);
     waiters.swap(waiters_);  // before the cut: whoever waits has committed what he waits for
   }
-  struct { uint64_t number, last, journal, high; std::vector<Extent> frees; } cut;
+  struct { uint64_t number, last, journal, high; std::vector<Extent> frees; std::vector<Key<kUndoKey>> undo; } cut;
   index_.between([&] {
     dirty_.store(false, std::memory_order_relaxed);
-    cut = {number_++, next_wseq_ - 1, index_.last().v, super_.wseq_high, std::move(frees_)};
+    cut = {number_++, next_wseq_ - 1, index_.last().v, super_.wseq_high, std::move(frees_), std::move(undo_)};
     frees_.clear();
+    undo_.clear();
     filling_.store(number_, std::memory_order_release);
   });
 
@@ -65,7 +70,8 @@ Task<Result<void>> Txg::cycle() {
   if (ok) {
     high_.store(cut.high, std::memory_order_relaxed);  // it was in a batch that is synced now
     auto marked = index_.commit([&](Batch& batch) -> Result<void> {
-      batch.erase_range(Family::kUndo, undo_prefix(cut.number), undo_prefix(cut.number + 1));
+      if (cut.undo.size() > kSingleUndoRows) batch.erase_range(Family::kUndo, undo_prefix(cut.number), undo_prefix(cut.number + 1));
+      else for (const auto& key : cut.undo) batch.erase(Family::kUndo, key);
       super_.txg = cut.number;
       if (super_.wseq_high < next_wseq_ + kWSeqRange / 2) super_.wseq_high = next_wseq_ + kWSeqRange;
       batch.put(Family::kSuper, kSuperKey, encode_super(super_));

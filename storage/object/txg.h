@@ -20,6 +20,8 @@ namespace nacre::storage {
 
 /// Write sequences made durable ahead of use: 20 s of 50,000 writes a second; a new range is asked for at half of it.
 inline constexpr uint64_t kWSeqRange = 1'000'000;
+/// Undo rows of a txg that are deleted one by one; more go by a range, which RocksDB would make reads look through.
+inline constexpr size_t kSingleUndoRows = 256;
 
 class Txg {
  public:
@@ -40,6 +42,7 @@ class Txg {
   WSeq last_wseq() const { return WSeq(next_wseq_ - 1); }
   uint64_t number() const { return number_; }
   void freed(const std::vector<Extent>& extents);  ///< by the batch being built
+  void undo_row(const Key<kUndoKey>& key);         ///< it put one
   void touch() { dirty_.store(true, std::memory_order_relaxed); }
 
   // ---- anywhere
@@ -76,6 +79,7 @@ class Txg {
   uint64_t next_wseq_;
   uint64_t number_;
   std::vector<Extent> frees_;
+  std::vector<Key<kUndoKey>> undo_;  ///< keys of the txg's rows, the first kSingleUndoRows + 1
 
   std::atomic<bool> dirty_{false};
   std::atomic<uint64_t> high_;  ///< durable end of the range

@@ -184,7 +184,7 @@ Task<Result<void>> WriteOp::place() {
       break;
     }
     if (tries == kTxgTries || !store.space_->any_pending())
-      co_return Err(Errc::kNoSpc, fmt::format("ost{} has no room for {} more (the rest is its reserve)", store.options_.ost, format_size((holes + over) * kBlockSize)));
+      co_return Err(Errc::kNoSpc, fmt::format("ost{}: {}", store.options_.ost, store.space_->shortage(holes + over, purpose)));
     CO_CHECK_OK(co_await store.txg_->force());
     if (tries > 1) CO_CHECK_OK(co_await sleep_for(kMillisecond));  // reads still hold freed blocks
     store.space_->poll();
@@ -251,6 +251,7 @@ Result<JournalNo> WriteOp::commit(WriteResult& result) {
       }
       slots[i]->chunk.encode_undo(value);
       batch.put(Family::kUndo, key, value);
+      store.txg_->undo_row(key);
     }
     const auto put_piece = [&](uint64_t block, uint64_t length, uint64_t at) {
       Chunk& chunk = changed[block / kBlocksPerChunk - first_chunk];

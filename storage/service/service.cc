@@ -106,8 +106,6 @@ Task<Result<std::unique_ptr<Service>>> Service::start(Runtime& runtime, rpc::Tra
   CO_TRY(s->ost, find_ost(s->options.cluster, s->options.ost));
   CO_TRY(s->store, co_await ObjectStore::open(runtime, s->ost.data, store_options(s->options)));
   s->incarnation = s->store->registration().incarnation;
-  log::info("{}: opened {} after a {} stop, incarnation {}, {} with {}", s->name(), s->ost.data, s->store->registration().clean ? "clean" : "unclean", s->incarnation,
-            format_size(s->store->usage().capacity), s->store->status().io);
 
   std::weak_ptr<ServiceState> weak = s;
   rpc::ServerOptions listen{.address = s->ost.address, .cluster_id = s->options.cluster.id, .key = s->options.key, .incarnation = s->incarnation};
@@ -125,12 +123,13 @@ Task<Result<std::unique_ptr<Service>>> Service::start(Runtime& runtime, rpc::Tra
   tie.address = s->ost.address.ends_with(":0") ? s->server->address() : s->ost.address;
   tie.host = s->ost.host;
   tie.pools = s->ost.pools;
+  const auto mds = tie.mds;
   tie.heartbeat = static_cast<Nanos>(s->options.cluster.settings.oss_heartbeat) * kMillisecond;
   s->enrollment = std::make_unique<Enrollment>(runtime, transport, *s->store, s->metrics, std::move(tie),
                                                [weak](rpc::PeerPtr p, rpc::Request r) { return handle(weak, std::move(p), std::move(r), true); });
   s->ready.store(true, std::memory_order_release);
   s->enrollment->start();
-  log::info("{}: listens on {}", s->name(), s->server->address());
+  log::info("{}: {} listens on {}; it serves when the metadata server at {} has answered", s->name(), s->ost.data, s->server->address(), fmt::join(mds, ", "));
   co_return std::unique_ptr<Service>(new Service(std::move(s)));
 }
 

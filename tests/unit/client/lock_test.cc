@@ -91,11 +91,15 @@ TEST_F(LockTest, ReleaseFreesTheFlockAndARefusedOneIsTriedForAMoment) {
   ASSERT_OK(b);
   ASSERT_OK(run(fs().lock_set(a, flock_spec(1), false, {})));
   EXPECT_EQ(run(other.lock_set(b->handle, flock_spec(2), false, {})).error().code, Errc::kAgain);
-  // the close is answered before the kernel's RELEASE is worked on
+  // close(2) has returned, but the kernel's RELEASE is only worked on after the first two tries
+  mds->inject(rpc::Method::kLock, {Fault::kError, Errc::kAgain}, 2);
+  mds->inject(rpc::Method::kLock, {Fault::kHold});
+  int before = mds->received(rpc::Method::kLock);
   auto locking = start(other.lock_set(b->handle, flock_spec(2), false, {}), 1);
-  auto releasing = start(fs().release(a, 1), 0);
+  mds->wait_received(rpc::Method::kLock, before + 3);
+  ASSERT_OK(run(fs().release(a, 1)));
+  mds->release_held();
   ASSERT_OK(locking.get());
-  ASSERT_OK(releasing.get());
   ASSERT_OK(run(other.release(b->handle, 2)));
 }
 

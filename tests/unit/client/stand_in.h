@@ -152,11 +152,12 @@ class StandInMds : public StandIn {
   std::map<std::string, uint64_t> names_;
   std::map<uint64_t, File> files_;
   std::map<uint64_t, Session> sessions_;
-  std::map<uint64_t, std::pair<uint64_t, uint32_t>> handles_;  // number → inode, flags
+  std::map<std::pair<uint64_t, uint64_t>, std::pair<uint64_t, uint32_t>> handles_;  // (session, number) → inode, flags
   std::map<uint32_t, uint8_t> ost_states_;
   std::map<uint64_t, std::vector<wire::LockSpecT>> locks_;
   std::map<uint64_t, std::vector<Waiting>> waiting_;
-  std::map<uint64_t, std::pair<uint64_t, uint64_t>> append_tokens_;  // inode → token, handle
+  struct Token { uint64_t token, session, handle; };
+  std::map<uint64_t, Token> append_tokens_;   // by inode
   std::vector<uint64_t> reclaimed_;
   size_t reclaimed_locks_ = 0;
   std::vector<wire::CloseRequestT> closes_;

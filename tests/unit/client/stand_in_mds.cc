@@ -224,7 +224,7 @@ rpc::Reply StandInMds::lock(rpc::PeerPtr peer, const rpc::Request& request) {
 
 rpc::Reply StandInMds::open_reply(File& f, uint64_t handle, uint32_t flags, bool created, uint64_t session) {
   if (writes(flags)) instantiate(f, 0, 1);
-  handles_[handle] = {f.attr.ino, flags};
+  handles_[{session, handle}] = {f.attr.ino, flags};
   wire::OpenReplyT out;
   out.attr = glimpse(f);
   out.created = created;
@@ -281,7 +281,7 @@ rpc::Reply StandInMds::execute(rpc::PeerPtr peer, const rpc::Request& request) {
       auto r = must_decode<wire::ReclaimRequestT>(request);
       for (auto& o : r.opens) {
         reclaimed_.push_back(o->handle);
-        handles_[o->handle] = {o->ino, o->flags};
+        handles_[{session, o->handle}] = {o->ino, o->flags};
       }
       for (auto& l : r.locks) locks_[l->ino].push_back(*l->lock);
       reclaimed_locks_ += r.locks.size();
@@ -356,7 +356,7 @@ rpc::Reply StandInMds::execute(rpc::PeerPtr peer, const rpc::Request& request) {
         std::erase_if(locks_[r.ino], [&](auto& l) { return !l.flock && l.owner == r.lock_owner; });
         return ok(wire::AttrReplyT{});
       }
-      handles_.erase(r.handle);
+      handles_.erase({session, r.handle});
       if (r.unlock_flock) std::erase_if(locks_[r.ino], [&](auto& l) { return l.flock && l.owner == r.lock_owner; });
       closes_.push_back(r);
       return ok(wire::AttrReplyT{});
@@ -378,7 +378,7 @@ rpc::Reply StandInMds::execute(rpc::PeerPtr peer, const rpc::Request& request) {
       auto r = must_decode<wire::LayoutRequestT>(request);
       auto f = file(r.ino);
       if (!f) return fail(Error(Errc::kStale));
-      auto h = handles_.find(r.handle);
+      auto h = handles_.find({session, r.handle});
       if (h == handles_.end()) return fail(Error(Errc::kBadF));
       if (r.write) instantiate(*f, r.offset, r.length);
       wire::LayoutReplyT out;
@@ -391,8 +391,8 @@ rpc::Reply StandInMds::execute(rpc::PeerPtr peer, const rpc::Request& request) {
       auto f = file(r.ino);
       if (!f) return fail(Error(Errc::kStale));
       auto it = append_tokens_.find(r.ino);
-      if (it != append_tokens_.end() && it->second.second != r.handle) return fail(Error(Errc::kRetryLater, "somebody else appends"));
-      append_tokens_[r.ino] = {next_token_, r.handle};
+      if (it != append_tokens_.end() && (it->second.session != session || it->second.handle != r.handle)) return fail(Error(Errc::kRetryLater, "somebody else appends"));
+      append_tokens_[r.ino] = {next_token_, session, r.handle};
       auto a = glimpse(*f);
       instantiate(*f, a->size, r.length);
       wire::AppendBeginReplyT out;
@@ -404,7 +404,7 @@ rpc::Reply StandInMds::execute(rpc::PeerPtr peer, const rpc::Request& request) {
     }
     case M::kAppendEnd: {
       auto r = must_decode<wire::AppendEndRequestT>(request);
-      if (auto it = append_tokens_.find(r.ino); it != append_tokens_.end() && it->second.first == r.token) append_tokens_.erase(it);
+      if (auto it = append_tokens_.find(r.ino); it != append_tokens_.end() && it->second.token == r.token) append_tokens_.erase(it);
       return ok(wire::EmptyT{});
     }
     case M::kLock: return lock(peer, request);

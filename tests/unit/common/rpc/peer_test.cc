@@ -304,6 +304,41 @@ TEST_F(SlowPeersTest, AStuckPayloadClosesTheConnection) {
   net.set_partition("a", "b", false);
 }
 
+TEST_F(SlowPeersTest, AReplyThatOvertakesItsRequestWaitsForTheWrite) {
+  std::unique_ptr<Stream> raw;
+  join(nullptr, nullptr, &raw);
+  std::optional<Errc> result;
+  Buffer payload = Buffer::allocate(1 << 20);
+  loop().spawn(as_task([&]() -> Task<void> {
+    CallOptions o;
+    o.payload = payload;
+    result = code_of(co_await server->call(Method::kObjectWrite, {}, o));
+  }));
+  hand.run(kSecond);
+  go([&]() -> Task<void> {
+    std::array<uint8_t, sizeof(wire::FrameHeader)> bytes;
+    for (auto& b : bytes) EXPECT_TRUE(co_await raw->read_some(std::as_writable_bytes(std::span(&b, 1))));
+    auto h = wire::parse_header(bytes);
+    EXPECT_TRUE(h);
+    if (!h) co_return;
+    h->kind = wire::FrameKind::kReply;
+    h->payload_size = 0;
+    EXPECT_TRUE(co_await write_frame(*raw, *h, {}));
+    (void)co_await sleep_for(kSecond);
+    EXPECT_FALSE(result) << "the payload is still being sent";
+    std::vector<std::byte> rest(1 << 16);
+    for (size_t left = payload.size(); left > 0;) {
+      auto n = co_await raw->read_some(rest);
+      EXPECT_TRUE(n);
+      if (!n) co_return;
+      left -= *n;
+    }
+  });
+  EXPECT_EQ(result, Errc::kOk);
+  EXPECT_FALSE(server->closed());
+  EXPECT_EQ(payload.use_count(), 1);
+}
+
 TEST_F(SlowPeersTest, TheWriteQueueIsBounded) {
   join(echo);
   net.set_partition("a", "b", true);

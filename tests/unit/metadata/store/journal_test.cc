@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <condition_variable>
 #include <thread>
 
 #include <rocksdb/db.h>
 
 #include "metadata/store/rocks.h"
 #include "tests/unit/metadata/store/fixture.h"
+#include "tests/unit/metadata/store/on_loop.h"
 
 namespace nacre::mds {
 namespace {
@@ -119,35 +119,11 @@ TEST_F(JournalTest, ASyncErrorIsFatalOnceAndForEver) {
 }
 
 // ---- on loops
-struct JournalLoopTest : JournalTest {
-  RuntimeOptions runtime_options() {
-    RuntimeOptions o;
-    o.loops = 2;
-    o.pin = false;
-    o.workers = 2;
-    return o;
-  }
-  /// Runs a coroutine on a loop and waits for it.
-  void on_loop(Runtime& runtime, size_t loop, std::function<Task<void>()> fn) {
-    std::mutex m;
-    std::condition_variable done;
-    bool finished = false;
-    auto wrap = [](std::function<Task<void>()> f, std::function<void()> end) -> Task<void> {
-      co_await f();
-      end();
-    };
-    runtime.loop(loop).spawn(wrap(fn, [&] {
-      std::lock_guard lock(m);
-      finished = true;
-      done.notify_one();
-    }));
-    std::unique_lock lock(m);
-    done.wait(lock, [&] { return finished; });
-  }
-};
+using JournalLoopTest = JournalTest;
+using test::on_loop;
 
 TEST_F(JournalLoopTest, SyncToMakesDurableAndGroupsCallers) {
-  Runtime runtime(runtime_options());
+  Runtime runtime(test::loops(2));
   runtime.start();
   std::atomic<int> ok{0};
   auto one = [this, &ok]() -> Task<void> {
@@ -169,7 +145,7 @@ TEST_F(JournalLoopTest, SyncToMakesDurableAndGroupsCallers) {
 }
 
 TEST_F(JournalLoopTest, TheBarrierWaitsForSomebodyElsesSync) {
-  Runtime runtime(runtime_options());
+  Runtime runtime(test::loops(2));
   runtime.start();
   auto number = charge({});
   std::atomic<bool> passed{false};
@@ -193,7 +169,7 @@ TEST_F(JournalLoopTest, PeriodicSyncReleasesTheBarrier) {
   Journal::Options o;
   o.commit_interval = 5 * kMillisecond;
   reopen(o);
-  Runtime runtime(runtime_options());
+  Runtime runtime(test::loops(2));
   runtime.start();
   runtime.loop(1).spawn(s->journal->run_periodic());
   auto number = charge({});
@@ -203,7 +179,7 @@ TEST_F(JournalLoopTest, PeriodicSyncReleasesTheBarrier) {
 }
 
 TEST_F(JournalLoopTest, RangeRefillIsSyncedBeforeUse) {
-  Runtime runtime(runtime_options());
+  Runtime runtime(test::loops(2));
   runtime.start();
   auto range = must(RangeAllocator::open(*s->journal, "ino", 2, 100));
   std::vector<std::jthread> threads;
