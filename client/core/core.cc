@@ -66,7 +66,7 @@ void Core::apply_map(const wire::ClusterMapT& map) {
 
 void Core::session_lost(uint64_t new_session) {
   inodes.make_all_stale(new_session);
-  locks.lost();
+  locks.lost(Error(Errc::kNoLck, "the session was evicted"));
   uint64_t writes = 0;
   for (auto& t : targets()) writes += t->drop_all();
   if (writes) log::error("{} writes that were not yet known to be stable can't be sent again if a storage target loses them: the session was evicted", writes);

@@ -19,7 +19,7 @@ namespace nacre::client {
 
 inline constexpr Nanos kHousekeeping = 500 * kMillisecond;
 inline constexpr Nanos kTidyAfter = 2 * kSecond;      ///< retained data without traffic is committed after this
-inline constexpr Nanos kDisconnectLimit = 20 * kSecond;
+inline constexpr Nanos kDisconnectLimit = 20 * kSecond, kDrainLimit = 5 * kSecond;  ///< to commit and close; then for operations to end
 inline constexpr size_t kMaxTargets = 10'000;
 
 /// What a request needs of layout and capability.
@@ -47,6 +47,7 @@ class Core : public std::enable_shared_from_this<Core> {
   MdsClient mds;
   std::atomic<uint64_t> retained_total{0}, retries{0}, read_bytes{0}, written_bytes{0};
   std::atomic<int> appends_under_way{0};
+  std::atomic<uint64_t> operations{0};                  ///< Ops that exist; unmounting waits for them
 
   Clock& clock() const { return runtime.clock(); }
   bool stopping() const { return stop->fired(); }
@@ -76,7 +77,7 @@ class Core : public std::enable_shared_from_this<Core> {
   // --- data (write.cc, files.cc)
   Task<Result<void>> commit_inode(InodePtr inode, OpPtr op);
   Task<Result<void>> commit_all(OpPtr op);
-  Task<Result<void>> close_handle(std::shared_ptr<Core> self, FileHandlePtr handle, uint64_t flock_owner);
+  Task<Result<void>> close_handle(std::shared_ptr<Core> self, FileHandlePtr handle, uint64_t flock_owner, Nanos deadline = kForever);
 
   static Task<void> close_later(std::shared_ptr<Core> self, FileHandlePtr handle);
 

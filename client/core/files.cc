@@ -94,7 +94,7 @@ Task<Result<OpenResult>> FilesystemImpl::open(Ino ino, uint32_t flags, Caller ca
   co_return co_await opened(std::move(attr), std::move(reply), handle, crossed, op);
 }
 
-Task<Result<void>> Core::close_handle(std::shared_ptr<Core> self, FileHandlePtr handle, uint64_t flock_owner) {
+Task<Result<void>> Core::close_handle(std::shared_ptr<Core> self, FileHandlePtr handle, uint64_t flock_owner, Nanos deadline) {
   if (handle->is_directory() || handle->released.exchange(true)) co_return Result<void>{};
   auto inode = handle->inode();
   if (handle->stale) {
@@ -112,6 +112,7 @@ Task<Result<void>> Core::close_handle(std::shared_ptr<Core> self, FileHandlePtr 
   request.unlock_flock = flock_owner != 0;
   Nanos atime = request.atime = atimes.of(handle->ino());
   auto op = make_op(self, "Close", Caller{});
+  op->limit(deadline);
   CallExtra extra;
   extra.session = handle->session();
   auto reply = co_await mds.call<rpc::Method::kClose>(std::move(request), op, std::move(extra));

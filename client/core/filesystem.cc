@@ -41,20 +41,25 @@ Task<void> FilesystemImpl::disconnect() {
   if (core->stopping()) co_return;
   Nanos deadline = core->clock().boot() + kDisconnectLimit;
   if (core->mds.session()) {
-    auto op = begin("unmount", Caller{});
+    auto op = make_op(core, "unmount", Caller{});
     op->limit(deadline);
-    if (auto done = co_await core->commit_all(op); !done) log::error("unmount: data may not be stable: {}", done.error().message());
+    if (auto done = co_await core->commit_all(std::move(op)); !done) log::error("unmount: data may not be stable: {}", done.error().message());
     for (auto& handle : core->inodes.all_handles()) {
       if (core->clock().boot() >= deadline) break;
-      (void)co_await core->close_handle(core, handle, 0);
+      (void)co_await core->close_handle(core, handle, 0, deadline);
     }
   }
   core->stop->fire(Error(Errc::kShutdown, "the filesystem is being unmounted"));
   co_await core->mds.close(std::min(deadline, core->clock().boot() + 5 * kSecond));
+  core->locks.lost(Error(Errc::kShutdown, "the filesystem is being unmounted"));
   auto targets = core->targets();
   co_await core->on_every_loop([targets](Loop& loop) {
     for (auto& t : targets) t->close_on(loop);
   });
+  // Operations use this object until they end.
+  const Nanos until = core->clock().boot() + kDrainLimit;
+  while (core->operations.load(std::memory_order_acquire) > 0 && core->clock().boot() < until) (void)co_await sleep_for(2 * kMillisecond);
+  if (auto left = core->operations.load()) log::warn("unmount: {} operations did not end in time", left);
 }
 
 Result<void> FilesystemImpl::may_change() const {

@@ -92,13 +92,13 @@ uint64_t Locks::count() const {
   return n;
 }
 
-void Locks::lost() {
+void Locks::lost(Error why) {
   std::lock_guard lock(mutex_);
   held_.clear();
   for (auto& [number, w] : waiters_) {
     if (w->state != LockWaiter::State::kWaiting) continue;
     w->state = LockWaiter::State::kRefused;
-    w->error = Error(Errc::kNoLck, "the session was evicted while it waited for a lock");
+    w->error = why;
     w->signal.set();
   }
 }

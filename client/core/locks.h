@@ -45,7 +45,7 @@ class Locks {
   void forget_owner(Ino ino, uint64_t owner, bool flock);
   std::vector<std::unique_ptr<wire::ReclaimLockT>> held() const;
   uint64_t count() const;
-  void lost();                                          ///< the session ended: nothing is held, waiters end with kNoLck
+  void lost(Error why);                                 ///< the session ended: nothing is held, waiters end with `why`
 
   std::shared_ptr<LockWaiter> add_waiter(Ino ino, wire::LockSpecT spec);
   void remove_waiter(const std::shared_ptr<LockWaiter>& waiter);

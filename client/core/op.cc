@@ -8,11 +8,13 @@
 namespace nacre::client {
 
 Op::Op(std::shared_ptr<Core> core, const char* name, Caller caller) : core_(std::move(core)), name_(name), caller_(std::move(caller)) {
+  core_->operations.fetch_add(1, std::memory_order_relaxed);
   if (core_->options.soft > 0) deadline_ = core_->clock().boot() + core_->options.soft;
 }
 
 Op::~Op() {
   if (caller_.cancel && token_) caller_.cancel->remove(token_);
+  core_->operations.fetch_sub(1, std::memory_order_release);
 }
 
 Result<std::vector<uint32_t>> Op::groups() {
