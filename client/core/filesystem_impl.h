@@ -72,7 +72,7 @@ class FilesystemImpl final : public Filesystem {
   Result<void> may_change() const;                      ///< kRoFs on a read-only mount
   Task<Result<OpenResult>> opened(std::unique_ptr<wire::AttrT> attr, wire::OpenReplyT reply, FileHandlePtr handle, bool crossed_restart, OpPtr op);
   Task<Result<uint64_t>> size_of(Ino ino, OpPtr op);
-  Task<Result<void>> clear_privileges(FileHandlePtr file, OpPtr op);
+  Task<Result<void>> clear_privileges(FileHandlePtr file, bool suid_too, OpPtr op);
   Task<Result<WriteResult>> append(WriteJob job, uint64_t asked_offset);
   Task<Result<void>> commit_before_rename(RenameArgs args, OpPtr op);
   Task<Result<void>> lock_once(FileHandlePtr file, wire::LockSpecT spec, OpPtr op);

@@ -33,7 +33,8 @@ bool Grant::reaches(uint64_t offset, uint64_t length) const {
   return all_components(layout, offset, length, [](auto& c, size_t) { return c.instantiated; });
 }
 
-bool Seen::may_have_privileges() const { return at == 0 || (mode & S_ISUID) || (mode & (S_ISGID | S_IXGRP)) == (S_ISGID | S_IXGRP) || (flags & wire::kHasCapability); }
+bool Seen::may_have_capability() const { return at == 0 || (flags & wire::kHasCapability); }
+bool Seen::may_have_privileges() const { return may_have_capability() || (mode & S_ISUID) || (mode & (S_ISGID | S_IXGRP)) == (S_ISGID | S_IXGRP); }
 
 bool FileHandle::readable() const { return (flags_ & O_ACCMODE) != O_WRONLY; }
 bool FileHandle::writable() const { return (flags_ & O_ACCMODE) != O_RDONLY; }

@@ -70,7 +70,8 @@ struct Seen {
   uint32_t mode = 0, flags = 0;
   Nanos at = 0;                                         ///< boot time, 0 = never
   /// Bits that a write by an unprivileged user must clear may be set.
-  bool may_have_privileges() const;
+  bool may_have_privileges() const;  ///< suid, sgid or a file capability
+  bool may_have_capability() const;
 };
 
 class Inode {

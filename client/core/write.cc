@@ -12,8 +12,6 @@
 namespace nacre::client {
 
 namespace {
-constexpr int kMaxLayoutRounds = 8;       // of one write; each needs a truncate to 0 by somebody in between
-constexpr int kMaxRightsRetries = 4;      // of one piece, for expired or refused capabilities
 constexpr uint64_t kReferFrom = 256 * KiB;  // smaller data is copied for keeping: a reference would hold a whole request buffer
 constexpr Nanos kModeBelieved = 1 * kSecond;
 
@@ -178,14 +176,16 @@ Task<Result<uint64_t>> write_range(std::shared_ptr<Core> core, WriteJob job) {
   co_return written;
 }
 
-/// The kernel says with each write of an unprivileged user that suid, sgid and file capabilities must go. The server is
-/// only asked if the mode seen last has such bits, or was seen too long ago.
-Task<Result<void>> FilesystemImpl::clear_privileges(FileHandlePtr file, OpPtr op) {
+/// The kernel says with each write of an unprivileged user that suid and sgid must go; file capabilities go with every
+/// write, also of root (FUSE_HANDLE_KILLPRIV_V2 in linux/fuse.h). The server is only asked if what was seen last has such
+/// marks, or was seen too long ago.
+Task<Result<void>> FilesystemImpl::clear_privileges(FileHandlePtr file, bool suid_too, OpPtr op) {
   auto seen = file->inode()->seen();
-  if (!seen.may_have_privileges() && core_->clock().boot() - seen.at < kModeBelieved) co_return Result<void>{};
+  const bool may_have = suid_too ? seen.may_have_privileges() : seen.may_have_capability();
+  if (!may_have && core_->clock().boot() - seen.at < kModeBelieved) co_return Result<void>{};
   wire::SetattrRequestT request;
   request.ino = file->ino().v;
-  request.kill_priv = true;
+  (suid_too ? request.kill_priv : request.kill_capability) = true;
   request.handle = file->number();
   CallExtra extra;
   extra.session = file->session();
@@ -200,7 +200,7 @@ Task<Result<WriteResult>> FilesystemImpl::write(HandlePtr handle, uint64_t offse
   if (file->is_directory() || (!file->writable() && !options.from_page_cache)) co_return Err(Errc::kBadF);
   if (data.empty()) co_return WriteResult{offset, 0};
   auto op = begin("write", std::move(caller));
-  if (options.kill_priv) CO_CHECK_OK(co_await clear_privileges(file, op));
+  if (options.kill_priv || !options.from_page_cache) CO_CHECK_OK(co_await clear_privileges(file, options.kill_priv, op));
   WriteJob job{file->inode(), file, std::move(data), offset, options.may_retain, op};
   if ((file->flags() & O_APPEND) && !options.from_page_cache) co_return co_await append(std::move(job), offset);
   const uint64_t asked = job.data.size();

@@ -122,6 +122,13 @@ Result<wire::SetattrReplyT> setattr(OpContext& ctx, const Request& q) {
   }
   NACRE_CHECK_OK(set_times(ctx, q, r, dropped));
   if (q.kill_priv) NACRE_CHECK_OK(kill_privileges(ctx, r));
+  if (q.kill_capability) drop_file_capability(ctx, r);
+  if (q.valid == 0 && r.mode == before.mode && r.flags == before.flags) {  // a write asked, and there was nothing to clear
+    wire::SetattrReplyT reply;
+    NACRE_TRY(auto attr, attr_of(ctx, r));
+    reply.attr = std::make_unique<wire::AttrT>(std::move(attr));
+    return reply;
+  }
   touch(ctx, r);
   wire::AttrT attr = plain_attr(ctx, r);
   if (!dropped) {

@@ -91,6 +91,20 @@ TEST_F(SetattrTest, KillPrivilegesAndCapability) {
   EXPECT_CODE(w.xattr_get(kRoot, f, "security.capability"), kNoData);
 }
 
+TEST_F(SetattrTest, KillCapabilityAlone) {
+  must(w.xattr_set(kRoot, f, "security.capability", {1, 2}));
+  must(w.chmod(kRoot, f, 06775));
+  must(w.setattr(kRoot, f, 0, [](auto& q) { q.kill_capability = true; }));
+  EXPECT_EQ(mode(), 06775u) << "root keeps suid and sgid";
+  EXPECT_CODE(w.xattr_get(kRoot, f, "security.capability"), kNoData);
+}
+
+TEST_F(SetattrTest, NothingToClearChangesNoTimes) {
+  const auto before = w.record(f);
+  must(w.setattr(kRoot, f, 0, [](auto& q) { q.kill_capability = true; }));
+  EXPECT_EQ(w.record(f).ctime, before.ctime);
+}
+
 TEST_F(SetattrTest, Times) {
   auto set = [&](const wire::CredT& who, uint32_t valid, int64_t atime, int64_t mtime) {
     return w.setattr(who, f, valid, [&](auto& q) {
