@@ -12,9 +12,6 @@
 namespace nacre::client {
 
 namespace {
-constexpr int kMaxRounds = 8;
-constexpr int kMaxRightsRetries = 4;
-
 struct Part {
   layout::Piece piece;
   uint64_t got = 0;         // bytes of the file from piece.file_offset on that were read
@@ -186,7 +183,7 @@ Task<Result<uint64_t>> read_range(std::shared_ptr<Core> core, FileHandlePtr hand
   uint32_t refused = 0;
   uint64_t known_size = 0;    // once the size was asked for: what lies below it must be read again to be a hole
   bool asked = false;
-  for (int attempt = 0; attempt < kMaxRounds; ++attempt) {
+  for (int attempt = 0; attempt < kMaxLayoutRounds; ++attempt) {
     CO_TRY(Round round, co_await read_once(core, handle, offset, into, refused, op));
     if (round.stale) {
       refused = round.generation;

@@ -8,7 +8,6 @@ namespace nacre::client {
 
 namespace {
 constexpr uint64_t kNowhere = UINT64_MAX;
-constexpr int kMaxRounds = 8;
 
 /// File offset of byte `at` of an object; kNowhere beyond the component.
 uint64_t file_position(const schema::ComponentT& c, uint16_t stripe, uint64_t at) {
@@ -85,7 +84,7 @@ Task<Result<uint64_t>> FilesystemImpl::lseek(HandlePtr handle, uint64_t offset, 
   CO_TRY(uint64_t size, co_await size_of(file->ino(), op));
   if (offset >= size) co_return Err(Errc::kNxio);
   uint32_t refused = 0;
-  for (int round = 0; round < kMaxRounds; ++round) {
+  for (int round = 0; round < kMaxLayoutRounds; ++round) {
     // Always asked for: components and stripes may have come into use through somebody else.
     GrantWanted wanted{.write = false, .offset = offset, .length = size - offset, .refused_generation = refused, .force = true};
     CO_TRY(GrantPtr grant, co_await core_->granted(file->inode(), file, wanted, op));

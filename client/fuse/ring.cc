@@ -19,7 +19,7 @@
 namespace nacre::fuse {
 namespace {
 
-constexpr size_t kPage = 4096;
+constexpr size_t kRingPage = 4096;
 constexpr uint64_t kWaitForEntries = 5;  // seconds that stop() waits for operations still in progress
 constexpr int kMaxDispatchedAtOnce = 64;
 
@@ -34,7 +34,7 @@ struct Entry {
   uint64_t commit_id = 0;
   iovec iov[2] = {};
   kernel::RingHeader& header() const { return *reinterpret_cast<kernel::RingHeader*>(memory); }
-  std::byte* payload() const { return memory + 2 * kPage; }
+  std::byte* payload() const { return memory + 2 * kRingPage; }
   Entry() = default;
   Entry(const Entry&) = delete;
   ~Entry() {
@@ -162,7 +162,7 @@ Result<void> Queue::open(const std::vector<uint16_t>& qids) {
   for (uint16_t qid : qids)
     for (uint32_t i = 0; i < options_.depth; ++i) {
       auto e = std::make_unique<Entry>();
-      e->size = 2 * kPage + options_.max_io;
+      e->size = 2 * kRingPage + options_.max_io;
       void* m = ::mmap(nullptr, e->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
       if (m == MAP_FAILED) return Err(Errc::kNoMem, fmt::format("no memory for {} requests of {} bytes", entries, options_.max_io));
       e->memory = static_cast<std::byte*>(m);
@@ -288,7 +288,7 @@ void Queue::on_request(Entry& e) {
   std::memcpy(at + sizeof in, h.op_in, fixed);
   Incoming message;
   message.bytes = {at, in.len};
-  message.memory = Buffer::wrap(sink, e.memory + kPage, kPage + options_.max_io);
+  message.memory = Buffer::wrap(sink, e.memory + kRingPage, kRingPage + options_.max_io);
   message.sink = std::move(sink);
   dispatcher_.dispatch(loop_, std::move(message));
 }

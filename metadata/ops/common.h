@@ -59,6 +59,7 @@ Result<std::optional<class Acl>> read_acl(OpContext& ctx, const schema::InodeRec
 void store_acl(OpContext& ctx, schema::InodeRecordT& record, const class Acl* acl, bool default_acl);
 
 inline constexpr uint32_t kMaxLinks = 65'000;       ///< names of one file: bounds what a purge or path query visits
+inline constexpr int kMaxDirectoryDepth = 8192;     ///< of a walk up: a damaged chain of parents must end
 inline constexpr uint32_t kMaxSubdirs = UINT32_MAX - 16;
 
 }  // namespace nacre::mds

@@ -5,7 +5,6 @@
 namespace nacre::mds {
 namespace {
 constexpr size_t kMaxRemembered = 65'536;  // directories; about 8 MiB
-constexpr int kMaxDepth = 8'192;           // of a walk up: a damaged parent chain must end
 }  // namespace
 
 void DirLayouts::forget() {
@@ -26,7 +25,7 @@ Result<DirLayouts::Found> DirLayouts::find(OpContext& ctx, const schema::InodeRe
   }
   std::shared_ptr<const schema::LayoutT> found;
   uint64_t at = dir.parent, below = dir.ino;
-  for (int depth = 0; !found && at != below && depth < kMaxDepth; ++depth) {
+  for (int depth = 0; !found && at != below && depth < kMaxDirectoryDepth; ++depth) {
     NACRE_TRY(auto up, ctx.view().inode(Ino(at)));
     if (!up) break;  // the directory was removed: it gets what the cluster says
     if (own(*up)) found = std::make_shared<const schema::LayoutT>(*up->layout);

@@ -7,9 +7,7 @@
 
 namespace nacre::mds::ops {
 namespace {
-
 constexpr uint32_t kMaxPaths = 1024;
-constexpr int kMaxDepth = 8192;             // names of one byte up to kMaxPath
 constexpr size_t kMaxPath = 64 * 1024;      // bytes
 
 struct Name { uint64_t parent; std::string name; };
@@ -24,7 +22,7 @@ Result<bool> may_see(OpContext& ctx, const schema::InodeRecordT& dir, bool own_c
 /// nullopt: not for this caller's eyes, or the tree moved away beneath us.
 Result<std::optional<std::string>> walk_up(OpContext& ctx, Name at, bool own) {
   std::string path;
-  for (int depth = 0; depth < kMaxDepth; ++depth) {
+  for (int depth = 0; depth < kMaxDirectoryDepth; ++depth) {
     path.insert(0, "/" + at.name);
     if (path.size() > kMaxPath) return Err(Errc::kNameTooLong);
     NACRE_TRY(auto dir, ctx.view().inode(Ino(at.parent)));

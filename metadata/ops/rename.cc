@@ -11,7 +11,6 @@ namespace nacre::mds::ops {
 namespace {
 
 constexpr uint32_t kNoReplace = 1, kExchange = 2;
-constexpr int kMaxDepth = 8192;
 
 using Record = schema::InodeRecordT;
 
@@ -29,7 +28,7 @@ struct Move {
 
 /// Is `ancestor` the directory `at` or above it?
 Result<bool> lies_in(OpContext& ctx, uint64_t at, uint64_t ancestor) {
-  for (int depth = 0; depth < kMaxDepth; ++depth) {
+  for (int depth = 0; depth < kMaxDirectoryDepth; ++depth) {
     if (at == ancestor) return true;
     if (at == kRootIno.v) return false;
     NACRE_TRY(auto dir, ctx.view().inode(Ino(at)));

@@ -9,15 +9,15 @@ namespace {
 constexpr size_t kSeekRows = 64;
 
 /// Consecutive blocks of the answer that lie together on the device, or read as zeros.
-struct Piece {
+struct ReadPiece {
   size_t first = 0, length = 0;  ///< blocks of the payload
   uint64_t at = 0;
   bool zero = false;
 };
 
-void add_piece(std::vector<Piece>& pieces, const Piece& p) {
+void add_piece(std::vector<ReadPiece>& pieces, const ReadPiece& p) {
   if (!pieces.empty()) {
-    Piece& last = pieces.back();
+    ReadPiece& last = pieces.back();
     if (last.zero == p.zero && (p.zero || last.at + last.length == p.at)) {
       last.length += p.length;
       return;
@@ -53,7 +53,7 @@ Task<Result<ReadResult>> Store::read(ObjectId object, uint64_t offset, uint32_t 
     slots.push_back(std::move(slot));
   }
 
-  std::vector<Piece> pieces;
+  std::vector<ReadPiece> pieces;
   result.sums.reserve(end - first);
   {
     std::lock_guard lock(entry->mutex);  // all records as of one moment
@@ -81,7 +81,7 @@ Task<Result<ReadResult>> Store::read(ObjectId object, uint64_t offset, uint32_t 
   }
   result.payload = Buffer::allocate((end - first) * kBlockSize);
   std::vector<Task<Result<void>>> reads;
-  for (const Piece& p : pieces) {
+  for (const ReadPiece& p : pieces) {
     Buffer part = result.payload.slice(p.first * kBlockSize, p.length * kBlockSize);
     if (p.zero) {
       std::memset(part.data(), 0, part.size());

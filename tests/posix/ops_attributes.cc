@@ -148,7 +148,7 @@ Outcome op_pathconf(Context& context, const Words& words) {
   return read_value(std::to_string(pathconf(context.path(words[0]).c_str(), what)));
 }
 
-constexpr Op kOps[] = {
+constexpr Op kAttributesOps[] = {
     {"stat", 1, 2, true, op_stat},        {"lstat", 1, 2, true, op_lstat},     {"fstat", 2, 2, false, op_fstat},     {"save", 3, 3, false, op_save},
     {"later", 3, 3, true, op_later},      {"same", 3, 3, true, op_same},       {"chmod", 2, 2, false, op_chmod},     {"fchmod", 2, 2, false, op_fchmod},
     {"chown", 3, 3, false, op_chown},     {"lchown", 3, 3, false, op_lchown},  {"fchown", 3, 3, false, op_fchown},   {"utime", 3, 3, false, op_utime},
@@ -158,6 +158,6 @@ constexpr Op kOps[] = {
 
 }  // namespace
 
-std::span<const Op> attribute_ops() { return kOps; }
+std::span<const Op> attribute_ops() { return kAttributesOps; }
 
 }  // namespace nacre::posix

@@ -204,7 +204,7 @@ Outcome op_copyrange(Context& context, const Words& words) {
   return read_value(std::to_string(copied));
 }
 
-constexpr Op kOps[] = {
+constexpr Op kDataOps[] = {
     {"write", 2, 2, false, op_write},         {"pwrite", 3, 3, false, op_pwrite},       {"writev", 2, 9, false, op_writev},
     {"read", 2, 2, false, op_read},           {"pread", 3, 3, false, op_pread},         {"put", 2, 2, false, op_put},
     {"append", 2, 2, false, op_append},       {"content", 1, 1, true, op_content},      {"zeros", 3, 3, true, op_zeros},
@@ -216,6 +216,6 @@ constexpr Op kOps[] = {
 
 }  // namespace
 
-std::span<const Op> data_ops() { return kOps; }
+std::span<const Op> data_ops() { return kDataOps; }
 
 }  // namespace nacre::posix

@@ -207,7 +207,7 @@ Outcome op_dino(Context& context, const Words& words) {
   return read_value(listed == st.st_ino ? "same" : fmt::format("d_ino {} st_ino {}", listed, st.st_ino));
 }
 
-constexpr Op kOps[] = {
+constexpr Op kNamesOps[] = {
     {"create", 1, 2, false, op_create},   {"open", 2, 5, false, op_open},         {"openat", 3, 6, false, op_openat},
     {"close", 1, 1, false, op_close},     {"mkdir", 1, 2, false, op_mkdir},       {"rmdir", 1, 1, false, op_rmdir},
     {"unlink", 1, 1, false, op_unlink},   {"unlinkat", 2, 3, false, op_unlinkat}, {"rename", 2, 2, false, op_rename},
@@ -220,6 +220,6 @@ constexpr Op kOps[] = {
 
 }  // namespace
 
-std::span<const Op> name_ops() { return kOps; }
+std::span<const Op> name_ops() { return kNamesOps; }
 
 }  // namespace nacre::posix

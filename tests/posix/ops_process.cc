@@ -133,7 +133,7 @@ Outcome op_tick(Context&, const Words&) {
   return {};
 }
 
-constexpr Op kOps[] = {
+constexpr Op kProcessOps[] = {
     {"flock", 2, 2, false, op_flock},     {"lock", 4, 4, false, op_lock},       {"ofdlock", 4, 4, false, op_ofdlock}, {"getlock", 4, 4, false, op_getlock},
     {"exec", 1, 4, false, op_exec},       {"copybin", 2, 2, false, op_copybin}, {"connect", 1, 1, false, op_connect}, {"listen", 3, 3, false, op_listen},
     {"limit", 1, 1, false, op_limit},     {"tick", 0, 0, false, op_tick},
@@ -141,6 +141,6 @@ constexpr Op kOps[] = {
 
 }  // namespace
 
-std::span<const Op> process_ops() { return kOps; }
+std::span<const Op> process_ops() { return kProcessOps; }
 
 }  // namespace nacre::posix

@@ -142,7 +142,7 @@ Outcome op_getacl(Context& context, const Words& words) {
 
 Outcome op_rmacl(Context& context, const Words& words) { return plain(removexattr(context.path(words[0]).c_str(), acl_name(words[1]))); }
 
-constexpr Op kOps[] = {
+constexpr Op kXattrsOps[] = {
     {"setx", 3, 4, false, op_setx}, {"lsetx", 3, 3, false, op_lsetx}, {"fsetx", 3, 3, false, op_fsetx}, {"getx", 2, 3, true, op_getx},
     {"lgetx", 2, 2, true, op_lgetx}, {"fgetx", 2, 2, false, op_fgetx}, {"rmx", 2, 2, false, op_rmx},     {"listx", 1, 1, true, op_listx},
     {"acl", 3, 3, false, op_acl},   {"getacl", 2, 2, true, op_getacl}, {"rmacl", 2, 2, false, op_rmacl},
@@ -150,6 +150,6 @@ constexpr Op kOps[] = {
 
 }  // namespace
 
-std::span<const Op> xattr_ops() { return kOps; }
+std::span<const Op> xattr_ops() { return kXattrsOps; }
 
 }  // namespace nacre::posix

@@ -11,7 +11,7 @@
 namespace nacre::storage {
 namespace {
 using Verdict = SessionTable::Verdict;
-constexpr ObjectId kObject{Ino(9), Generation(1), 0, 0};
+constexpr ObjectId kCut{Ino(9), Generation(1), 0, 0};
 constexpr SessionId kSession{5};
 
 WriteResult result(uint64_t wseq) {
@@ -34,7 +34,7 @@ class Sessions : public testing::Test {
 };
 
 TEST_F(Sessions, RememberResultsButNotErrors) {
-  const SessionTable::Write w{1, kObject, 0, 4096};
+  const SessionTable::Write w{1, kCut, 0, 4096};
   EXPECT_EQ(table_.begin(kSession, w).verdict, Verdict::kRun);
   table_.finish(kSession, w, Err(Errc::kNoSpc));
   EXPECT_EQ(table_.begin(kSession, w).verdict, Verdict::kRun) << "a failed write runs again";
@@ -42,13 +42,13 @@ TEST_F(Sessions, RememberResultsButNotErrors) {
   auto again = table_.begin(kSession, w);
   EXPECT_EQ(again.verdict, Verdict::kDone);
   EXPECT_EQ(again.result.wseq, WSeq(77));
-  EXPECT_EQ(table_.begin(kSession, {1, kObject, 4096, 4096}).verdict, Verdict::kMismatch);
+  EXPECT_EQ(table_.begin(kSession, {1, kCut, 4096, 4096}).verdict, Verdict::kMismatch);
   EXPECT_EQ(table_.begin(SessionId(6), w).verdict, Verdict::kRun) << "ids are per session";
   table_.finish(SessionId(6), w, Err(Errc::kIo));
 }
 
 TEST_F(Sessions, ARepeatWaitsForTheFirst) {
-  const SessionTable::Write w{1, kObject, 0, 4096};
+  const SessionTable::Write w{1, kCut, 0, 4096};
   ASSERT_EQ(table_.begin(kSession, w).verdict, Verdict::kRun);
   auto body = [](SessionTable& t, SessionTable::Write write) -> Task<uint64_t> {
     auto again = t.begin(kSession, write);
@@ -61,7 +61,7 @@ TEST_F(Sessions, ARepeatWaitsForTheFirst) {
 }
 
 TEST_F(Sessions, AFenceWaitsForWritesInProgress) {
-  const SessionTable::Write a{1, kObject, 0, 4096}, b{0, kObject, 4096, 4096};
+  const SessionTable::Write a{1, kCut, 0, 4096}, b{0, kCut, 4096, 4096};
   table_.begin(kSession, a);
   table_.begin(kSession, b);
   std::atomic<int> left{2};
@@ -77,15 +77,15 @@ TEST_F(Sessions, AFenceWaitsForWritesInProgress) {
 
 TEST_F(Sessions, AreBounded) {
   for (uint64_t i = 1; i <= 3 * SessionTable::kMaxResultsPerSession; ++i) {
-    const SessionTable::Write w{i, kObject, i * 4096, 4096};
+    const SessionTable::Write w{i, kCut, i * 4096, 4096};
     ASSERT_EQ(table_.begin(kSession, w).verdict, Verdict::kRun);
     table_.finish(kSession, w, result(i));
   }
   EXPECT_EQ(table_.results(), SessionTable::kMaxResultsPerSession);
-  EXPECT_EQ(table_.begin(kSession, {3 * SessionTable::kMaxResultsPerSession, kObject, 3 * SessionTable::kMaxResultsPerSession * 4096, 4096}).verdict, Verdict::kDone);
+  EXPECT_EQ(table_.begin(kSession, {3 * SessionTable::kMaxResultsPerSession, kCut, 3 * SessionTable::kMaxResultsPerSession * 4096, 4096}).verdict, Verdict::kDone);
   for (uint64_t s = 100; s < 100 + 2 * SessionTable::kMaxResults / 64; ++s)
     for (uint64_t i = 1; i <= 64; ++i) {
-      const SessionTable::Write w{i, kObject, 0, 1};
+      const SessionTable::Write w{i, kCut, 0, 1};
       if (table_.begin(SessionId(s), w).verdict == Verdict::kRun) table_.finish(SessionId(s), w, result(i));
     }
   EXPECT_LE(table_.results(), SessionTable::kMaxResults);
@@ -104,11 +104,11 @@ TEST(CapabilityCache, VerifiesEachSignatureOnce) {
   wire::Key key{};
   CapabilityCache cache;
   const Encoded c = capability(key, 9, 1000);
-  for (int i = 0; i < 5; ++i) EXPECT_TRUE(cache.verify(key, c.view(), kObject, 3, 10));
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(cache.verify(key, c.view(), kCut, 3, 10));
   EXPECT_EQ(cache.verified(), 1u);
-  EXPECT_EQ(cache.verify(key, c.view(), kObject, 3, 1000).error().code, Errc::kCapExpired) << "a known one expires too";
+  EXPECT_EQ(cache.verify(key, c.view(), kCut, 3, 1000).error().code, Errc::kCapExpired) << "a known one expires too";
   EXPECT_EQ(cache.verify(key, c.view(), {Ino(10), Generation(1), 0, 0}, 3, 10).error().code, Errc::kCapInvalid);
-  EXPECT_EQ(cache.verify(key, nullptr, kObject, 3, 10).error().code, Errc::kCapInvalid);
+  EXPECT_EQ(cache.verify(key, nullptr, kCut, 3, 10).error().code, Errc::kCapInvalid);
 }
 
 TEST(CapabilityCache, AChangedFieldIsNoHit) {
@@ -117,11 +117,11 @@ TEST(CapabilityCache, AChangedFieldIsNoHit) {
   wire::CapabilityT c;
   c.session = 1, c.ino = 9, c.generation = 1, c.components = 1, c.mode = 1, c.expires = 1000;
   wire::sign(key, c);
-  ASSERT_TRUE(cache.verify(key, Encoded{encode(c)}.view(), kObject, 1, 10));
+  ASSERT_TRUE(cache.verify(key, Encoded{encode(c)}.view(), kCut, 1, 10));
   c.mode = 3;  // same mac, more rights
-  EXPECT_EQ(cache.verify(key, Encoded{encode(c)}.view(), kObject, 2, 10).error().code, Errc::kCapInvalid);
+  EXPECT_EQ(cache.verify(key, Encoded{encode(c)}.view(), kCut, 2, 10).error().code, Errc::kCapInvalid);
   c.mode = 1, c.expires = 1'000'000;
-  EXPECT_EQ(cache.verify(key, Encoded{encode(c)}.view(), kObject, 1, 10).error().code, Errc::kCapInvalid);
+  EXPECT_EQ(cache.verify(key, Encoded{encode(c)}.view(), kCut, 1, 10).error().code, Errc::kCapInvalid);
 }
 
 TEST(CapabilityCache, IsBounded) {

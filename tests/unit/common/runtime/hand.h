@@ -5,6 +5,12 @@
 
 namespace nacre::testing {
 
+/// A coroutine from a lambda; `f` lives in its frame.
+template <class F>
+Task<void> as_task(F f) {
+  co_await f();
+}
+
 struct Hand {
   explicit Hand(size_t loops = 1) : runtime(options(loops, clock)) {}
   static RuntimeOptions options(size_t loops, Clock& clock) {

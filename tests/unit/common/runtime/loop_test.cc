@@ -14,16 +14,13 @@
 namespace nacre {
 namespace {
 
+using testing::as_task;
 using testing::Hand;
 
 RuntimeOptions threaded(size_t loops) {
   RuntimeOptions o;
   o.loops = loops;
   return o;
-}
-template <class F>
-Task<void> as_task(F f) {
-  co_await f();
 }
 
 TEST(Loop, SpawnStartsLaterAndInOrder) {

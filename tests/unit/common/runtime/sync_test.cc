@@ -11,12 +11,9 @@
 namespace nacre {
 namespace {
 
+using testing::as_task;
 using testing::Hand;
 
-template <class F>
-Task<void> as_task(F f) {
-  co_await f();
-}
 template <class R>
 Errc code_of(const R& r) { return r ? Errc::kOk : r.error().code; }
 

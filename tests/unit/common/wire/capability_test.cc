@@ -18,13 +18,13 @@ Key test_key() {
   for (size_t i = 0; i < k.size(); ++i) k[i] = static_cast<uint8_t>(i);
   return k;
 }
-CapabilityT sample() {
+CapabilityT signed_sample() {
   CapabilityT c;
   c.session = 9, c.ino = 77, c.generation = 2, c.components = 0b101, c.mode = kCapRead, c.fileset = 4, c.epoch = 6, c.expires = 1000 * kSecond;
   sign(test_key(), c);
   return c;
 }
-const ObjectId kObject{Ino(77), Generation(2), 2, 9};
+const ObjectId kCapObject{Ino(77), Generation(2), 2, 9};
 
 TEST(Capability, HmacMatchesRfc4231) {
   // Test case 1 of RFC 4231 has a key of 20 bytes 0x0b; HMAC pads keys with zeros, so a 32-byte key with a zero tail is the same.
@@ -34,32 +34,32 @@ TEST(Capability, HmacMatchesRfc4231) {
   EXPECT_EQ(testing::hex(derive_key(key, text)), "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7");
 }
 
-TEST(Capability, GoldenMac) { EXPECT_EQ(testing::hex(sample().mac), testing::golden("capability_mac_v1.hex")); }
+TEST(Capability, GoldenMac) { EXPECT_EQ(testing::hex(signed_sample().mac), testing::golden("capability_mac_v1.hex")); }
 
 TEST(Capability, VerifiesWhatWasSigned) {
-  EXPECT_TRUE(verify(test_key(), sample(), kObject, kCapRead, 999 * kSecond));
-  EXPECT_TRUE(verify(test_key(), sample(), ObjectId{Ino(77), Generation(2), 0, 0}, kCapRead, 0));
+  EXPECT_TRUE(verify(test_key(), signed_sample(), kCapObject, kCapRead, 999 * kSecond));
+  EXPECT_TRUE(verify(test_key(), signed_sample(), ObjectId{Ino(77), Generation(2), 0, 0}, kCapRead, 0));
 }
 
 TEST(Capability, RefusesEveryChange) {
-  auto code = [](const CapabilityT& c, ObjectId o = kObject, uint8_t mode = kCapRead, Nanos now = 0) {
+  auto code = [](const CapabilityT& c, ObjectId o = kCapObject, uint8_t mode = kCapRead, Nanos now = 0) {
     auto r = verify(test_key(), c, o, mode, now);
     return r ? Errc::kOk : r.error().code;
   };
-  std::vector<CapabilityT> forged(9, sample());
+  std::vector<CapabilityT> forged(9, signed_sample());
   forged[0].session++, forged[1].ino++, forged[2].generation++, forged[3].components |= 2, forged[4].mode |= kCapWrite;
   forged[5].fileset++, forged[6].epoch++, forged[7].expires++, forged[8].mac.pop_back();
   for (const auto& c : forged) EXPECT_EQ(code(c), Errc::kCapInvalid);
   Key other = test_key();
   other[0] ^= 1;
-  EXPECT_FALSE(verify(other, sample(), kObject, kCapRead, 0));
+  EXPECT_FALSE(verify(other, signed_sample(), kCapObject, kCapRead, 0));
 
-  EXPECT_EQ(code(sample(), kObject, kCapWrite), Errc::kCapInvalid);
-  EXPECT_EQ(code(sample(), {Ino(78), Generation(2), 2, 9}), Errc::kCapInvalid);
-  EXPECT_EQ(code(sample(), {Ino(77), Generation(1), 2, 9}), Errc::kCapInvalid);
-  EXPECT_EQ(code(sample(), {Ino(77), Generation(2), 1, 9}), Errc::kCapInvalid);
-  EXPECT_EQ(code(sample(), {Ino(77), Generation(2), 64, 9}), Errc::kCapInvalid);
-  EXPECT_EQ(code(sample(), kObject, kCapRead, 1000 * kSecond), Errc::kCapExpired);
+  EXPECT_EQ(code(signed_sample(), kCapObject, kCapWrite), Errc::kCapInvalid);
+  EXPECT_EQ(code(signed_sample(), {Ino(78), Generation(2), 2, 9}), Errc::kCapInvalid);
+  EXPECT_EQ(code(signed_sample(), {Ino(77), Generation(1), 2, 9}), Errc::kCapInvalid);
+  EXPECT_EQ(code(signed_sample(), {Ino(77), Generation(2), 1, 9}), Errc::kCapInvalid);
+  EXPECT_EQ(code(signed_sample(), {Ino(77), Generation(2), 64, 9}), Errc::kCapInvalid);
+  EXPECT_EQ(code(signed_sample(), kCapObject, kCapRead, 1000 * kSecond), Errc::kCapExpired);
 }
 
 class KeyFile : public ::testing::Test {

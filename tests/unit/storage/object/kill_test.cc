@@ -128,7 +128,7 @@ TEST(Kill, WhatWasAcknowledgedSurvivesSigkill) {
         if (r->sums[i]) ASSERT_EQ(wire::block_sum(object, at / kBlockSize, block), r->sums[i]);
         if (object == next.object && at < next.offset + next.size && next.offset < at + kBlockSize) continue;
         for (size_t b = 0; b < kBlockSize && at + b < content.size(); ++b)
-          ASSERT_EQ(static_cast<char>(block[b]), content[at + b]) << "object " << object << " offset " << at + b;
+          ASSERT_EQ(static_cast<char>(block[b]), content[at + b]) << "object " << fmt::format("{}", object) << " offset " << at + b;
       }
     }
     auto info = on_loop(runtime, 0, store.stat({object}));

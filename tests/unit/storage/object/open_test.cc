@@ -134,7 +134,7 @@ TEST_F(OpenTest, DamagedChunkRecords) {
     s.clean = false;
     b.put(Family::kSuper, kSuperKey, encode_super(s));
     Chunk c;
-    Run run;
+    storage::Run run;
     run.length = 1;
     run.at = 0;
     const uint32_t sum = 5;
