@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/unit/client/stand_in.h"
 
+#include <future>
+
 #include <gtest/gtest.h>
 
 #include "common/wire/checksum.h"
@@ -10,6 +12,12 @@ namespace nacre::test {
 // ---------------------------------------------------------------- StandIn
 
 void StandIn::start() {
+  // The listening socket is closed on its loop; only then is the address of an earlier start free.
+  for (size_t i = 0; i < runtime_.size(); ++i) {
+    std::promise<void> closed;
+    runtime_.loop(i).post([&closed] { closed.set_value(); });
+    closed.get_future().wait();
+  }
   {
     std::lock_guard lock(mutex_);
     ++incarnation_;
