@@ -129,7 +129,18 @@ void Front::abort() {
 
 Front::~Front() {
   close();
+  while (!open_.empty()) delete *open_.begin();
   if (session_ != nullptr) fuse_session_destroy(session_);
+}
+
+void Front::opened(OpenFile* file) {
+  std::lock_guard lock(open_mutex_);
+  open_.insert(file);
+}
+
+void Front::released(OpenFile* file) {
+  std::lock_guard lock(open_mutex_);
+  open_.erase(file);
 }
 
 Result<void> Front::unmount(bool detach) {

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "client/core/filesystem.h"
@@ -70,8 +71,9 @@ class Front final : public Dispatcher {
   uint64_t nodeid(uint64_t ino) const { return ino == root_.v ? FUSE_ROOT_ID : ino; }
   bool is_root(uint64_t nodeid) const { return nodeid == FUSE_ROOT_ID; }
   std::string status_json() const;           ///< Report and core's status
-  std::atomic<int64_t>& open_files() { return open_files_; }
-  std::atomic<int64_t>& open_directories() { return open_directories_; }
+  /// Every handle that the kernel holds is on record: an unmount may end the connection before its last releases are read.
+  void opened(OpenFile* file);
+  void released(OpenFile* file);
 
   // --- Dispatcher
   void dispatch(Loop& loop, Incoming in) override;
@@ -115,7 +117,8 @@ class Front final : public Dispatcher {
   size_t devices_ = 1;
 
   std::atomic<uint64_t> requests_{0}, forgets_{0}, interrupts_{0}, cancelled_{0};
-  std::atomic<int64_t> open_files_{0}, open_directories_{0};
+  mutable std::mutex open_mutex_;
+  std::unordered_set<OpenFile*> open_;
 };
 
 }  // namespace nacre::fuse

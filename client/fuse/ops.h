@@ -23,14 +23,12 @@ struct Listing {
 struct OpenFile {
   Front& front;
   client::HandlePtr handle;
+  const bool directory;
   std::mutex mutex;
   Bytes answer;           ///< of the last ioctl on this descriptor, fetched in pages; guarded by mutex
   std::optional<Listing> listing;  ///< directories; guarded by mutex
   OpenFile(Front& f, client::HandlePtr h);
   ~OpenFile();
-
- private:
-  bool directory_;
 };
 inline uint64_t to_fh(OpenFile* f) { return reinterpret_cast<uint64_t>(f); }
 inline OpenFile* from_fh(uint64_t fh) { return reinterpret_cast<OpenFile*>(fh); }

@@ -156,11 +156,8 @@ void on_copy_file_range(fuse_req_t req, fuse_ino_t, off_t in_offset, fuse_file_i
 
 }  // namespace
 
-OpenFile::OpenFile(Front& f, client::HandlePtr h) : front(f), handle(std::move(h)) {
-  (handle->is_directory() ? front.open_directories() : front.open_files()).fetch_add(1, std::memory_order_relaxed);
-  directory_ = handle->is_directory();
-}
-OpenFile::~OpenFile() { (directory_ ? front.open_directories() : front.open_files()).fetch_sub(1, std::memory_order_relaxed); }
+OpenFile::OpenFile(Front& f, client::HandlePtr h) : front(f), handle(std::move(h)), directory(handle->is_directory()) { front.opened(this); }
+OpenFile::~OpenFile() { front.released(this); }
 
 void on_tmpfile(Front& f) {
   RequestPtr r = begin(f, nullptr, arguments<fuse_create_in>().umask);

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "client/fuse/front.h"
+#include "client/fuse/ops.h"
 
 namespace nacre::fuse {
 
@@ -21,8 +22,10 @@ Report Front::report() const {
   r.interrupts = interrupts_.load(std::memory_order_relaxed);
   r.cancelled = cancelled_.load(std::memory_order_relaxed);
   for (const auto& q : running_) r.running += q->count();
-  r.open_files = static_cast<uint64_t>(std::max<int64_t>(0, open_files_.load(std::memory_order_relaxed)));
-  r.open_directories = static_cast<uint64_t>(std::max<int64_t>(0, open_directories_.load(std::memory_order_relaxed)));
+  {
+    std::lock_guard lock(open_mutex_);
+    for (const OpenFile* f : open_) ++(f->directory ? r.open_directories : r.open_files);
+  }
   std::lock_guard lock(mutex_);
   r.transport_note = transport_note_;
   r.devices = devices_;
