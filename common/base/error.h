@@ -52,7 +52,10 @@ inline std::unexpected<Error> Err(Error e) { return std::unexpected<Error>(std::
   var = std::move(*tmp)
 #define NACRE_TRY(var, expr) NACRE_TRY_IMPL(NACRE_CAT(try_, __LINE__), var, expr, return)
 #define CO_TRY(var, expr) NACRE_TRY_IMPL(NACRE_CAT(try_, __LINE__), var, expr, co_return)
-#define NACRE_CHECK_OK(expr) \
-  if (auto NACRE_CAT(ok_, __LINE__) = (expr); !NACRE_CAT(ok_, __LINE__)) return std::unexpected(std::move(NACRE_CAT(ok_, __LINE__)).error())
-#define CO_CHECK_OK(expr) \
-  if (auto NACRE_CAT(ok_, __LINE__) = (expr); !NACRE_CAT(ok_, __LINE__)) co_return std::unexpected(std::move(NACRE_CAT(ok_, __LINE__)).error())
+// The checks end in an `else` of their own, so that one that stands between `if` and `else` doesn't take that else away.
+#define NACRE_CHECK_OK_IMPL(tmp, expr, ret) \
+  if (auto tmp = (expr); tmp) {             \
+  } else                                    \
+    ret std::unexpected(std::move(tmp).error())
+#define NACRE_CHECK_OK(expr) NACRE_CHECK_OK_IMPL(NACRE_CAT(ok_, __LINE__), expr, return)
+#define CO_CHECK_OK(expr) NACRE_CHECK_OK_IMPL(NACRE_CAT(ok_, __LINE__), expr, co_return)

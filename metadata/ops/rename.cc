@@ -89,8 +89,7 @@ Result<void> check_filesets(const Move& m, const Record& new_dir) {
 
 Result<void> check_rights(OpContext& ctx, Move& m, bool exchange) {
   NACRE_CHECK_OK(check_remove(ctx, m.old_dir, m.source));
-  if (m.target) NACRE_CHECK_OK(check_remove(ctx, m.new_dir(), *m.target));
-  else NACRE_CHECK_OK(check_add(ctx, m.new_dir()));
+  NACRE_CHECK_OK(m.target ? check_remove(ctx, m.new_dir(), *m.target) : check_add(ctx, m.new_dir()));
   if (m.target && !exchange) {
     if (is_dir(m.source) && !is_dir(*m.target)) return Err(Errc::kNotDir);
     if (!is_dir(m.source) && is_dir(*m.target)) return Err(Errc::kIsDir);

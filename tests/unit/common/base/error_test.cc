@@ -31,5 +31,15 @@ TEST(Error, MessageHasTextAndDetail) {
   EXPECT_EQ(Error(Errc::kNoEnt).message(), "no such file or directory");
 }
 
+TEST(Error, ACheckBetweenIfAndElseLeavesTheElseAlone) {
+  auto choose = [](bool first) -> Result<void> {
+    if (first) NACRE_CHECK_OK(Result<void>());
+    else NACRE_CHECK_OK(Result<void>(Err(Errc::kAccess)));
+    return {};
+  };
+  EXPECT_TRUE(choose(true));
+  EXPECT_EQ(choose(false).error().code, Errc::kAccess);
+}
+
 }  // namespace
 }  // namespace nacre
