@@ -2,6 +2,8 @@
 // See dir_layouts.h.
 #include "metadata/ops/dir_layouts.h"
 
+#include "metadata/ops/common.h"
+
 namespace nacre::mds {
 namespace {
 constexpr size_t kMaxRemembered = 65'536;  // directories; about 8 MiB
