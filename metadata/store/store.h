@@ -94,7 +94,7 @@ class View {
   Result<void> scan(Family family, std::string_view begin, std::string_view end,
                     const std::function<bool(std::string_view key, std::string_view value)>& fn) const;
 
-  Result<std::optional<schema::InodeRecordT>> inode(Ino ino) const { return get_record<schema::InodeRecordT>(Family::kInode, inode_key(ino)); }
+  Result<std::optional<schema::InodeRecordT>> inode(Ino ino) const;  ///< none for number 0, whose row is the gap check's marker (wal_guard.h)
   Result<std::optional<schema::DentryRecordT>> dentry(Ino parent, std::string_view name) const;
   Result<std::optional<schema::XattrRecordT>> xattr(Ino ino, std::string_view name) const { return get_record<schema::XattrRecordT>(Family::kXattr, xattr_key(ino, name)); }
   const Store& store() const { return *store_; }

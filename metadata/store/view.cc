@@ -105,6 +105,11 @@ Result<void> View::scan_merged(Family family, std::string_view begin, std::strin
   return {};
 }
 
+Result<std::optional<schema::InodeRecordT>> View::inode(Ino ino) const {
+  if (!ino) return std::optional<schema::InodeRecordT>();
+  return get_record<schema::InodeRecordT>(Family::kInode, inode_key(ino));
+}
+
 Result<std::optional<schema::DentryRecordT>> View::dentry(Ino parent, std::string_view name) const {
   return get_record<schema::DentryRecordT>(Family::kDentry, dentry_key(parent, store_->names()(name), name));
 }

@@ -71,6 +71,13 @@ TEST_F(ViewTest, CachedTierSaysIncompleteUntilTheBlockWasRead) {
   EXPECT_EQ(*must(s->view(Tier::kCached).get(Family::kXattr, "cold")), "value");
 }
 
+TEST_F(ViewTest, NumberZeroIsNoInode) {
+  Batch b;
+  b.put(Family::kXattr, "no inode among the rows", "");  // such a batch gets the gap check's marker, under inode number 0
+  must(s->journal->commit(std::move(b)));
+  EXPECT_FALSE(must(s->view().inode(Ino(0))));
+}
+
 TEST_F(ViewTest, DamagedRecordNamesItsKey) {
   Batch b;
   b.put(Family::kInode, inode_key(Ino(0xab)), "\1garbage");
