@@ -8,13 +8,14 @@
 
 #include "metadata/store/journal.h"
 #include "metadata/store/store.h"
+#include "tests/support/memory_dir.h"
 
 namespace nacre::mds::test {
 
 class TempDir {
  public:
   TempDir() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "nacre-meta-XXXXXX").string();
+    std::string pattern = (nacre::test::memory_dir() / "nacre-meta-XXXXXX").string();
     path_ = ::mkdtemp(pattern.data());
   }
   ~TempDir() {
