@@ -197,6 +197,7 @@ void LoopCore::arm() {
 void LoopCore::fire_due() {
   const Nanos now = loop_.clock().boot();
   while (TimerNode* node = timers_.pop_due(now)) static_cast<Waiter*>(node)->fail(*this, Errc::kDeadline);
+  armed_for_ = INT64_MAX;  // also if it is armed: for a clock that has jumped since
   arm();
 }
 

@@ -96,10 +96,11 @@ TEST_F(FileTest, SettlingWaitsForATargetThatIsDown) {
   StandInOst& ost = ost_of(layout, 0, 0);
   ost.write(object(ino), 999);
   ost.down();
+  World::Hurry hurry(world);
   ASSERT_TRUE(a.close(ino, 1, {}, /*unsure=*/true)) << "a close never waits for a target for long";
   EXPECT_EQ(b.stat(ino).error().code, Errc::kOstDown);
   ost.up();
-  EXPECT_TRUE(eventually([&] { return !world.core().opens.is_open(ino); }));
+  EXPECT_TRUE(world.eventually([&] { return !world.core().opens.is_open(ino); }));
   EXPECT_EQ(b.stat(ino)->size, 999u);
 }
 
@@ -131,7 +132,7 @@ TEST_F(FileTest, TruncatingToZeroAloneIsMetadataOnly) {
   EXPECT_TRUE(cut->layout->components[0]->instantiated) << "who has emptied it is about to write it";
   ASSERT_TRUE(cut->cap);
   EXPECT_EQ(cut->cap->generation, 2u);
-  EXPECT_TRUE(eventually([&] { return !ost.exists(object(ino)); })) << "the old object is destroyed";
+  EXPECT_TRUE(world.eventually([&] { return !ost.exists(object(ino)); })) << "the old object is destroyed";
   EXPECT_EQ(b.stat(ino)->size, 0u);
   StandInOst& next = ost_of(*cut->layout, 0, 0);
   next.write(object(ino, 0, 0, 2), 70);
@@ -177,6 +178,7 @@ TEST_F(FileTest, AnIntentOutlivesAKillAndATargetThatIsDown) {
   ost.write(object(ino), 5000);
   ASSERT_TRUE(a.close(ino, 1, {ost.report(object(ino))}));
   ost.down();
+  World::Hurry hurry(world);
   wire::SetattrRequestT q;
   q.ino = ino.v;
   q.valid = wire::kSetSize;
@@ -187,12 +189,12 @@ TEST_F(FileTest, AnIntentOutlivesAKillAndATargetThatIsDown) {
   EXPECT_EQ(b.stat(ino).error().code, Errc::kOstDown) << "half cut is no state to be seen";
   world.kill_and_restart();
   ost.up();
-  EXPECT_TRUE(eventually([&] { return ost.size(object(ino)) == 100; })) << "completed without being asked";
+  EXPECT_TRUE(world.eventually([&] { return ost.size(object(ino)) == 100; })) << "completed without being asked";
   ASSERT_TRUE(b.mount());
   wire::ReclaimRequestT done;
   done.done = true;
   ASSERT_TRUE(b.call<rpc::Method::kReclaim>(done));
-  EXPECT_TRUE(eventually([&] { auto s = b.stat(ino); return s && s->size == 100; }));
+  EXPECT_TRUE(world.eventually([&] { auto s = b.stat(ino); return s && s->size == 100; }));
   ASSERT_TRUE(a.mount());
   ASSERT_TRUE(a.call<rpc::Method::kReclaim>(done));
   auto again = a.call<rpc::Method::kSetattr>(q, 9, 1);
@@ -279,7 +281,7 @@ TEST_F(FileTest, GrantsInstantiateWhatIsWritten) {
   ASSERT_TRUE(a.close(ino, 1, {ost_of(*grant->layout, 1, 1).report(object(ino, 1, 1))}));
   EXPECT_EQ(b.stat(ino)->size, 5 * MiB + 100);
   ASSERT_TRUE(b.unlink("f"));
-  EXPECT_TRUE(eventually([&] { return !ost_of(*grant->layout, 1, 1).exists(object(ino, 1, 1)); }));
+  EXPECT_TRUE(world.eventually([&] { return !ost_of(*grant->layout, 1, 1).exists(object(ino, 1, 1)); }));
 }
 
 TEST_F(FileTest, LayoutsCanBeAskedFor) {
@@ -344,9 +346,9 @@ TEST_F(FileTest, UnlinkedFilesLiveUntilTheirLastClose) {
   EXPECT_EQ(seen->size, 50u);
   EXPECT_TRUE(ost.exists(object(ino)));
   ASSERT_TRUE(a.close(ino, 1, {ost.report(object(ino))}));
-  EXPECT_TRUE(eventually([&] { return !ost.exists(object(ino)); }));
+  EXPECT_TRUE(world.eventually([&] { return !ost.exists(object(ino)); }));
   EXPECT_EQ(a.stat(ino).error().code, Errc::kStale);
-  EXPECT_TRUE(eventually([&] { return world.core().owed->count() == 0 && world.core().orphans->size() == 0; }));
+  EXPECT_TRUE(world.eventually([&] { return world.core().owed->count() == 0 && world.core().orphans->size() == 0; }));
 }
 
 TEST_F(FileTest, AReplacedFileCanStillBeOpenedForAMoment) {
@@ -372,12 +374,12 @@ TEST_F(FileTest, DestructionsAreOwedWhileATargetIsDown) {
   ASSERT_TRUE(a.close(ino, 1, {ost.report(object(ino))}));
   ost.down();
   ASSERT_TRUE(b.unlink("f")) << "unlink needs no target";
-  EXPECT_TRUE(eventually([&] { return world.core().owed->count() == 1; }));
+  EXPECT_TRUE(world.eventually([&] { return world.core().owed->count() == 1; }));
   world.kill_and_restart();
-  EXPECT_TRUE(eventually([&] { return world.core().owed->count() == 1; })) << "owed over restarts";
+  EXPECT_TRUE(world.eventually([&] { return world.core().owed->count() == 1; })) << "owed over restarts";
   ost.up();
-  EXPECT_TRUE(eventually([&] { return !ost.exists(object(ino)); }));
-  EXPECT_TRUE(eventually([&] { return world.core().owed->count() == 0; }));
+  EXPECT_TRUE(world.eventually([&] { return !ost.exists(object(ino)); }));
+  EXPECT_TRUE(world.eventually([&] { return world.core().owed->count() == 0; }));
 }
 
 TEST_F(FileTest, Fallocate) {
@@ -428,7 +430,7 @@ TEST_F(FileTest, NewFilesAvoidTargetsThatAreDownOrInactive) {
   ASSERT_TRUE(tool.connect(wire::kRoleAdmin));
   const uint64_t version = tool.call<rpc::Method::kMapGet>({})->version;
   osts[0]->down();
-  EXPECT_TRUE(eventually([&] { return !tool.call<rpc::Method::kMapGet>({})->osts[0]->up; }));
+  EXPECT_TRUE(world.eventually([&] { return !tool.call<rpc::Method::kMapGet>({})->osts[0]->up; }));
   EXPECT_GT(tool.call<rpc::Method::kMapGet>({})->version, version);
   for (int i = 0; i < 4; ++i) {
     auto made = a.create(fmt::format("d{}", i), 100 + i);
@@ -436,7 +438,7 @@ TEST_F(FileTest, NewFilesAvoidTargetsThatAreDownOrInactive) {
     EXPECT_EQ(made->layout->components[0]->osts, (std::vector<uint32_t>{1}));
   }
   osts[0]->up();
-  EXPECT_TRUE(eventually([&] { return tool.call<rpc::Method::kMapGet>({})->osts[0]->up; }));
+  EXPECT_TRUE(world.eventually([&] { return tool.call<rpc::Method::kMapGet>({})->osts[0]->up; }));
   wire::OstSetStateRequestT q;
   q.ost = 1;
   q.state = wire::kOstInactive;

@@ -54,7 +54,7 @@ TEST_F(LockServiceTest, AGrantWaitsForTheNextConnection) {
   EXPECT_EQ(a.lock(ino, 1, 1, kLockWrite, true), Errc::kOk);
   EXPECT_EQ(b.lock(ino, 1, 1, kLockWrite, true, true, 42), Errc::kWouldBlock);
   b.disconnect();
-  EXPECT_TRUE(eventually([&] { return !world.core().sessions->find(SessionId(b.session))->connected(); }));
+  EXPECT_TRUE(world.eventually([&] { return !world.core().sessions->find(SessionId(b.session))->connected(); }));
   EXPECT_EQ(a.lock(ino, 1, 1, kLockNone, true), Errc::kOk);
   ASSERT_TRUE(b.mount());
   EXPECT_EQ(b.next_grant(), 42u);

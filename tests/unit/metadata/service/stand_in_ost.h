@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A stand-in for a storage target: keeps sizes instead of data, so that tests decide what lies on it and see what the metadata
-// server asks of it. Serves stats, commands and fences over TCP; registers and sends heartbeats like the real one.
+// server asks of it. Serves stats, commands and fences over TCP; registers and sends heartbeats like the real one. Its
+// coroutines hold what they work on, so it may be taken down and destroyed while some are on their way.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -13,7 +14,7 @@ namespace nacre::mds::testing {
 
 class StandInOst {
  public:
-  StandInOst(World& world, uint32_t number, std::function<std::string()> mds) : world_(world), number_(number), mds_(std::move(mds)) {
+  StandInOst(World& world, uint32_t number, std::function<std::string()> mds) : world_(world), number_(number), state_(std::make_shared<State>(world, std::move(mds))) {
     uuid_.assign(16, static_cast<uint8_t>(0x40 + number));
     listen("127.0.0.1:0");
     enroll();
@@ -22,44 +23,45 @@ class StandInOst {
 
   /// Data arrives at an object, as a client's write would bring it.
   void write(const ObjectId& object, uint64_t size) {
-    std::lock_guard guard(mutex_);
-    Object& o = objects_[object];
+    std::lock_guard guard(state_->mutex);
+    Object& o = state_->objects[object];
     o.size = std::max(o.size, size);
-    o.changed = std::max(system_clock().real(), o.changed + 1);
-    o.wseq = ++wseq_;
+    o.changed = std::max(world_.clock().real(), o.changed + 1);
+    o.wseq = ++state_->wseq;
   }
   wire::ObjectReport report(const ObjectId& object) {
-    std::lock_guard guard(mutex_);
-    const Object& o = objects_[object];
+    std::lock_guard guard(state_->mutex);
+    const Object& o = state_->objects[object];
     return {to_ref(object), o.size, allocated(o), o.wseq, o.changed};
   }
   bool exists(const ObjectId& object) {
-    std::lock_guard guard(mutex_);
-    return objects_.contains(object);
+    std::lock_guard guard(state_->mutex);
+    return state_->objects.contains(object);
   }
   uint64_t size(const ObjectId& object) {
-    std::lock_guard guard(mutex_);
-    auto it = objects_.find(object);
-    return it == objects_.end() ? 0 : it->second.size;
+    std::lock_guard guard(state_->mutex);
+    auto it = state_->objects.find(object);
+    return it == state_->objects.end() ? 0 : it->second.size;
   }
-  size_t stats() const { return stats_.load(); }
+  size_t stats() const { return state_->stats.load(); }
   std::vector<uint8_t> kinds() {
-    std::lock_guard guard(mutex_);
-    return kinds_;
+    std::lock_guard guard(state_->mutex);
+    return state_->kinds;
   }
   std::vector<uint64_t> fenced() {
-    std::lock_guard guard(mutex_);
-    return fenced_;
+    std::lock_guard guard(state_->mutex);
+    return state_->fenced;
   }
-  void refuse_space(bool on) { no_space_ = on; }
+  void refuse_space(bool on) { state_->no_space = on; }
 
-  /// Ends the server: connections break, nobody answers.
+  /// Ends the server: connections are broken when it returns, nobody answers.
   void down() {
     if (!server_) return;
     address_ = server_->address();
     server_->stop();
     server_.reset();
     beating_->store(false);
+    world_.round();
   }
   void up() {
     listen(address_);
@@ -71,6 +73,20 @@ class StandInOst {
     uint64_t size = 0, wseq = 0, command = 0;
     Nanos changed = 0;
   };
+  struct State {
+    State(World& w, std::function<std::string()> m) : world(w), mds(std::move(m)) {}
+    World& world;  ///< outlives its runtime's coroutines
+    const std::function<std::string()> mds;
+    std::mutex mutex;
+    std::map<ObjectId, Object> objects;
+    std::vector<uint8_t> kinds;
+    std::vector<uint64_t> fenced;
+    uint64_t wseq = 0;
+    std::atomic<size_t> stats{0};
+    std::atomic<bool> no_space{false};
+  };
+  using StatePtr = std::shared_ptr<State>;
+  using Beating = std::shared_ptr<std::atomic<bool>>;
   static uint64_t allocated(const Object& o) { return (o.size + 4095) / 4096 * 4096; }
   static wire::ObjectStat stat(const Object& o) { return {o.size, allocated(o), o.changed, o.wseq, true}; }
 
@@ -80,7 +96,7 @@ class StandInOst {
     so.cluster_id = world_.cluster_id();
     so.key = world_.key();
     so.incarnation = ++incarnation_;
-    auto server = rpc::serve(world_.runtime(), world_.transport(), so, [this](rpc::PeerPtr peer, rpc::Request q) { return handle(std::move(peer), std::move(q)); });
+    auto server = rpc::serve(world_.runtime(), world_.transport(), so, [state = state_](rpc::PeerPtr peer, rpc::Request q) { return handle(state, std::move(peer), std::move(q)); });
     ASSERT_TRUE(server) << server.error().message();
     server_ = std::move(*server);
   }
@@ -94,19 +110,19 @@ class StandInOst {
     q.available = 90 << 20;
     q.used = 10 << 20;
     q.incarnation = incarnation_;
-    auto beating = beating_ = std::make_shared<std::atomic<bool>>(true);
-    auto done = world_.run(join(q, beating));
+    beating_ = std::make_shared<std::atomic<bool>>(true);
+    auto done = world_.run(join(state_, q, beating_));
     ASSERT_TRUE(done) << done.error().message();
   }
   /// Registers, then beats in the background.
-  Task<Result<void>> join(wire::OstRegisterRequestT q, std::shared_ptr<std::atomic<bool>> beating) {
-    CO_TRY(auto peer, co_await world_.connect(mds_(), wire::kRoleOss, nullptr));
+  static Task<Result<void>> join(StatePtr state, wire::OstRegisterRequestT q, Beating beating) {
+    CO_TRY(auto peer, co_await state->world.connect(state->mds(), wire::kRoleOss, nullptr));
     CO_TRY(auto reply, co_await rpc::call<rpc::Method::kOstRegister>(peer, q));
     (void)reply;
-    Loop::current()->spawn(beat(peer, q, beating));
+    Loop::current()->spawn(beat(state, peer, q, beating));
     co_return Result<void>{};
   }
-  Task<void> beat(rpc::PeerPtr peer, wire::OstRegisterRequestT q, std::shared_ptr<std::atomic<bool>> beating) {
+  static Task<void> beat(StatePtr state, rpc::PeerPtr peer, wire::OstRegisterRequestT q, Beating beating) {
     wire::OstHeartbeatRequestT h;
     h.ost = q.ost;
     h.incarnation = q.incarnation;
@@ -115,9 +131,10 @@ class StandInOst {
     h.available = q.available;
     while (beating->load()) {
       auto reply = peer->closed() ? Result<wire::OstHeartbeatReplyT>(Err(Errc::kDisconnected)) : co_await rpc::call<rpc::Method::kOstHeartbeat>(peer, h);
-      if (!reply || !reply->known) {
-        auto again = co_await world_.connect(mds_(), wire::kRoleOss, nullptr);
+      if ((!reply || !reply->known) && beating->load()) {
+        auto again = co_await state->world.connect(state->mds(), wire::kRoleOss, nullptr);
         if (again) {
+          if (!peer->closed()) peer->close(Error(Errc::kShutdown));
           peer = *again;
           (void)co_await rpc::call<rpc::Method::kOstRegister>(peer, q);
         }
@@ -127,53 +144,53 @@ class StandInOst {
     if (!peer->closed()) peer->close(Error(Errc::kShutdown));
   }
 
-  Task<rpc::Reply> handle(rpc::PeerPtr peer, rpc::Request q) {
+  static Task<rpc::Reply> handle(StatePtr state, rpc::PeerPtr peer, rpc::Request q) {
     if (peer->info().role != wire::kRoleMds) co_return rpc::fail(Error(Errc::kPerm));
     switch (static_cast<rpc::Method>(q.header.method)) {
-      case rpc::Method::kObjectStat: co_return stat_all(*decode<wire::ObjectStatRequestT>(q.body));
-      case rpc::Method::kObjectCommands: co_return command(*decode<wire::ObjectCommandRequestT>(q.body));
+      case rpc::Method::kObjectStat: co_return stat_all(*state, *decode<wire::ObjectStatRequestT>(q.body));
+      case rpc::Method::kObjectCommands: co_return command(*state, *decode<wire::ObjectCommandRequestT>(q.body));
       case rpc::Method::kObjectFence: {
         auto f = decode<wire::FenceRequestT>(q.body);
-        std::lock_guard guard(mutex_);
-        fenced_.push_back(f->session);
+        std::lock_guard guard(state->mutex);
+        state->fenced.push_back(f->session);
         co_return rpc::ok(wire::EmptyT{});
       }
       default: co_return rpc::fail(Error(Errc::kOpNotSupp));
     }
   }
-  rpc::Reply stat_all(const wire::ObjectStatRequestT& q) {
-    ++stats_;
+  static rpc::Reply stat_all(State& s, const wire::ObjectStatRequestT& q) {
+    ++s.stats;
     wire::ObjectStatReplyT reply;
-    std::lock_guard guard(mutex_);
+    std::lock_guard guard(s.mutex);
     for (const auto& ref : q.objects) {
-      auto it = objects_.find(to_id(ref));
-      reply.stats.push_back(it == objects_.end() ? wire::ObjectStat{} : stat(it->second));
+      auto it = s.objects.find(to_id(ref));
+      reply.stats.push_back(it == s.objects.end() ? wire::ObjectStat{} : stat(it->second));
     }
     return rpc::ok(reply);
   }
-  rpc::Reply command(const wire::ObjectCommandRequestT& q) {
+  static rpc::Reply command(State& s, const wire::ObjectCommandRequestT& q) {
     wire::ObjectCommandReplyT reply;
-    std::lock_guard guard(mutex_);
+    std::lock_guard guard(s.mutex);
     for (const auto& c : q.commands) {
-      kinds_.push_back(c->kind);
+      s.kinds.push_back(c->kind);
       const ObjectId id = to_id(*c->object);
-      auto it = objects_.find(id);
+      auto it = s.objects.find(id);
       reply.done.push_back(c->command);
       if (c->kind == wire::kCmdAllocate) {
-        if (no_space_) return rpc::fail(Error(Errc::kNoSpc));
-        it = objects_.try_emplace(id).first;
+        if (s.no_space) return rpc::fail(Error(Errc::kNoSpc));
+        it = s.objects.try_emplace(id).first;
       }
-      if (it == objects_.end() || it->second.command >= c->command) {
-        reply.stats.push_back(it == objects_.end() ? wire::ObjectStat{} : stat(it->second));
+      if (it == s.objects.end() || it->second.command >= c->command) {
+        reply.stats.push_back(it == s.objects.end() ? wire::ObjectStat{} : stat(it->second));
         continue;
       }
       if (c->kind == wire::kCmdDestroy) {
-        objects_.erase(it);
+        s.objects.erase(it);
         reply.stats.emplace_back();
         continue;
       }
       it->second.command = c->command;
-      it->second.changed = std::max(system_clock().real(), it->second.changed + 1);
+      it->second.changed = std::max(s.world.clock().real(), it->second.changed + 1);
       if (c->kind == wire::kCmdTruncate) it->second.size = std::min(it->second.size, c->offset);
       reply.stats.push_back(stat(it->second));
     }
@@ -182,19 +199,12 @@ class StandInOst {
 
   World& world_;
   const uint32_t number_;
-  std::function<std::string()> mds_ = nullptr;
+  const StatePtr state_;
   std::vector<uint8_t> uuid_;
   std::string address_;
   std::unique_ptr<rpc::Server> server_;
   uint64_t incarnation_ = 0;
-  std::shared_ptr<std::atomic<bool>> beating_;
-  std::mutex mutex_;
-  std::map<ObjectId, Object> objects_;
-  std::vector<uint8_t> kinds_;
-  std::vector<uint64_t> fenced_;
-  uint64_t wseq_ = 0;
-  std::atomic<size_t> stats_{0};
-  std::atomic<bool> no_space_{false};
+  Beating beating_;
 };
 
 }  // namespace nacre::mds::testing

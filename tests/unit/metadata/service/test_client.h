@@ -3,7 +3,6 @@
 #pragma once
 #include <fcntl.h>
 
-#include <condition_variable>
 #include <deque>
 
 #include "metadata/ops/ops.h"
@@ -20,7 +19,7 @@ class TestClient {
   ~TestClient() { disconnect(); }
 
   Result<void> connect(uint8_t role = wire::kRoleClient, std::optional<wire::Key> key = std::nullopt) {
-    auto peer = world_.run(world_.connect(world_.mds(), role, [this](rpc::PeerPtr, rpc::Request q) { return pushed(std::move(q)); }, key));
+    auto peer = world_.run(world_.connect(world_.mds(), role, [inbox = inbox_](rpc::PeerPtr, rpc::Request q) { return pushed(inbox, std::move(q)); }, key));
     if (!peer) return std::unexpected(std::move(peer).error());
     peer_ = *peer;
     return {};
@@ -71,12 +70,12 @@ class TestClient {
   template <rpc::Method M>
   Result<typename rpc::MethodTraits<M>::Reply> once(typename rpc::MethodTraits<M>::Request q) {
     const uint32_t number = ++sequence;
-    const Nanos until = system_clock().boot() + kPatience;
-    for (;;) {
-      auto reply = call<M>(q, 0, number);
-      const bool later = !reply && (reply.error().code == Errc::kRecovering || reply.error().code == Errc::kRetryLater || reply.error().code == Errc::kOstDown);
-      if (!later || system_clock().boot() > until) return reply;
-    }
+    Result<typename rpc::MethodTraits<M>::Reply> reply = Err(Errc::kIo);
+    (void)world_.eventually([&] {
+      reply = call<M>(q, 0, number);
+      return reply || (reply.error().code != Errc::kRecovering && reply.error().code != Errc::kRetryLater && reply.error().code != Errc::kOstDown);
+    });
+    return reply;
   }
 
   // --- shorthands
@@ -150,11 +149,11 @@ class TestClient {
   }
 
   /// The next grant of a waiting lock: its waiter, 0 after kPatience.
-  uint64_t next_grant() { return next(grants_); }
-  uint64_t next_size() { return next(sizes_); }
+  uint64_t next_grant() { return next(&Inbox::grants); }
+  uint64_t next_size() { return next(&Inbox::sizes); }
   size_t grants() {
-    std::lock_guard guard(mutex_);
-    return grants_.size();
+    std::lock_guard guard(inbox_->mutex);
+    return inbox_->grants.size();
   }
 
   uint64_t session = 0;
@@ -164,27 +163,34 @@ class TestClient {
   rpc::PeerPtr peer() { return peer_; }
 
  private:
-  uint64_t next(std::deque<uint64_t>& queue) {
-    std::unique_lock lock(mutex_);
-    if (!arrived_.wait_for(lock, std::chrono::nanoseconds(kPatience), [&] { return !queue.empty(); })) return 0;
-    const uint64_t out = queue.front();
-    queue.pop_front();
+  /// What the server has told, in a place that a late message may still use.
+  struct Inbox {
+    std::mutex mutex;
+    std::deque<uint64_t> grants, sizes;
+  };
+  uint64_t next(std::deque<uint64_t> Inbox::*queue) {
+    uint64_t out = 0;
+    (void)world_.eventually([&] {
+      std::lock_guard guard(inbox_->mutex);
+      auto& q = (*inbox_).*queue;
+      if (q.empty()) return false;
+      out = q.front();
+      q.pop_front();
+      return true;
+    });
     return out;
   }
-  Task<rpc::Reply> pushed(rpc::Request q) {
-    std::lock_guard guard(mutex_);
-    if (q.header.method == static_cast<uint16_t>(rpc::Method::kLockGranted)) grants_.push_back(decode<wire::LockGrantedCallT>(q.body)->waiter);
-    if (q.header.method == static_cast<uint16_t>(rpc::Method::kSizeGrew)) sizes_.push_back(decode<wire::SizeGrewCallT>(q.body)->size);
-    arrived_.notify_all();
+  static Task<rpc::Reply> pushed(std::shared_ptr<Inbox> inbox, rpc::Request q) {
+    std::lock_guard guard(inbox->mutex);
+    if (q.header.method == static_cast<uint16_t>(rpc::Method::kLockGranted)) inbox->grants.push_back(decode<wire::LockGrantedCallT>(q.body)->waiter);
+    if (q.header.method == static_cast<uint16_t>(rpc::Method::kSizeGrew)) inbox->sizes.push_back(decode<wire::SizeGrewCallT>(q.body)->size);
     co_return rpc::ok(wire::EmptyT{});
   }
   World& world_;
   const uint32_t uid_;
   std::vector<uint8_t> uuid_;
   rpc::PeerPtr peer_;
-  std::mutex mutex_;
-  std::condition_variable arrived_;
-  std::deque<uint64_t> grants_, sizes_;
+  const std::shared_ptr<Inbox> inbox_ = std::make_shared<Inbox>();
 };
 
 }  // namespace nacre::mds::testing

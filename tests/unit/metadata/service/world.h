@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a service test stands on: event loops for the other side of the wire, a metadata server that can be killed and started
-// again on the same directory, and waiting for things that have no event.
+// again on the same directory, and a clock that a test can make run fast where it would otherwise only wait.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -9,37 +9,31 @@
 
 #include "common/base/rng.h"
 #include "common/rpc/server.h"
+#include "common/runtime/core.h"
 #include "common/wire/bits.h"
 #include "metadata/service/server.h"
+#include "tests/support/memory_dir.h"
 
 namespace nacre::mds::testing {
 
-inline constexpr Nanos kPatience = 60 * kSecond;  ///< a test that waits longer has failed; the machine may be busy
+inline constexpr Nanos kPatience = 60 * kSecond;       ///< real time; a test that waits longer has failed, the machine may be busy
+inline constexpr Nanos kHurryStep = 20 * kMillisecond;
 
-/// True as soon as `what` is; false after kPatience.
-template <class F>
-bool eventually(F what) {
-  const Nanos until = system_clock().boot() + kPatience;
-  while (!what()) {
-    if (system_clock().boot() > until) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  }
-  return true;
-}
+/// The system's clock, set ahead by all that pass() was told.
+class TestClock final : public Clock {
+ public:
+  Nanos real() const override { return system_clock().real() + ahead_.load(); }
+  Nanos boot() const override { return system_clock().boot() + ahead_.load(); }
+  void pass(Nanos time) { ahead_ += time; }
 
-inline RuntimeOptions small_runtime(const char* name) {
-  RuntimeOptions o;
-  o.loops = 2;
-  o.pin = false;
-  o.workers = 2;
-  o.name = name;
-  return o;
-}
+ private:
+  std::atomic<Nanos> ahead_{0};
+};
 
 class World {
  public:
-  World() : runtime_(small_runtime("world")), transport_(rpc::tcp_transport(runtime_)) {
-    directory_ = std::filesystem::temp_directory_path() / fmt::format("nacre-mds-service-{:016x}", system_rng().u64());
+  World() : runtime_(runtime_options("world")), transport_(rpc::tcp_transport(runtime_)) {
+    directory_ = ::nacre::test::memory_dir() / fmt::format("nacre-mds-service-{:016x}", system_rng().u64());
     std::filesystem::create_directories(directory_);
     key_.fill(7);
     options_.cluster.name = "test";
@@ -50,8 +44,8 @@ class World {
     s.mds_session_slots = 16;
     s.mds_block_cache = 8 << 20;
     s.mds_recovery_window = 20'000;
-    s.mds_ost_timeout = 500;
-    s.lease_term = 20'000;
+    s.mds_ost_timeout = 5'000;
+    s.lease_term = 600'000;
     options_.key = key_;
     options_.data = options_.cluster.mds[0].data;
     options_.host = "test";
@@ -71,6 +65,7 @@ class World {
   }
 
   config::Settings& settings() { return options_.cluster.settings; }
+  Clock& clock() { return clock_; }
   Runtime& runtime() { return runtime_; }
   rpc::Transport& transport() { return *transport_; }
   const wire::Key& key() const { return key_; }
@@ -79,13 +74,13 @@ class World {
   Core& core() { return server_->core(); }
 
   void start_server() {
-    mds_runtime_ = std::make_unique<Runtime>(small_runtime("mds"));
+    mds_runtime_ = std::make_unique<Runtime>(runtime_options("mds"));
     mds_transport_ = rpc::tcp_transport(*mds_runtime_);
     mds_runtime_->start();
     auto server = MetadataServer::start(*mds_runtime_, *mds_transport_, options_, address_.empty() ? "127.0.0.1:0" : address_);
     ASSERT_TRUE(server) << server.error().message();
     server_ = std::move(*server);
-    address_ = server_->address();
+    if (address_.empty()) address_ = server_->address();  // from then on storage targets read it on their loops
   }
   /// clean false: as kill -9 leaves it, nothing is written or closed any more.
   void stop_server(bool clean) {
@@ -105,6 +100,48 @@ class World {
     start_server();
   }
 
+  /// Returns when all loops of both sides have run what was ready.
+  void round() {
+    for (Runtime* r : {&runtime_, mds_runtime_.get()})
+      for (size_t i = 0; r && i < r->size(); ++i) {
+        auto ran = std::make_shared<std::promise<void>>();
+        auto done = ran->get_future();
+        r->loop(i).post([&loop = r->loop(i), ran] {
+          loop.core().fire_due();
+          loop.post([ran] { ran->set_value(); });
+        });
+        done.wait();
+      }
+  }
+  /// Lets time pass in steps, with a round of all loops after each: nobody is late for want of a CPU.
+  void pass(Nanos time) {
+    for (; time > 0; time -= kHurryStep) {
+      clock_.pass(std::min(time, kHurryStep));
+      round();
+    }
+  }
+  /// While one of these lives, waiting for an answer makes time pass: for requests that are answered only after seconds.
+  class Hurry {
+   public:
+    explicit Hurry(World& world) : world_(world) { world_.hurry_ = true; }
+    ~Hurry() { world_.hurry_ = false; }
+    Hurry(const Hurry&) = delete;
+
+   private:
+    World& world_;
+  };
+
+  /// True as soon as `what` is; false after kPatience. Waiting makes time pass.
+  template <class F>
+  bool eventually(F what) {
+    const Nanos until = system_clock().boot() + kPatience;
+    while (!what()) {
+      if (system_clock().boot() > until) return false;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      pass(kHurryStep);
+    }
+    return true;
+  }
   /// Runs a coroutine on one of the world's loops and waits for it.
   template <class T>
   T run(Task<T> task) {
@@ -112,7 +149,8 @@ class World {
     auto future = promise->get_future();
     auto wrap = [](Task<T> t, std::shared_ptr<std::promise<T>> p) -> Task<void> { p->set_value(co_await std::move(t)); };
     runtime_.loop(0).spawn(wrap(std::move(task), promise));
-    if (future.wait_for(std::chrono::nanoseconds(2 * kPatience)) != std::future_status::ready) {
+    auto ready = [&](Nanos wait) { return future.wait_for(std::chrono::nanoseconds(wait)) == std::future_status::ready; };
+    if (hurry_ ? !eventually([&] { return ready(0); }) : !ready(2 * kPatience)) {
       ADD_FAILURE() << "no answer";
       std::abort();
     }
@@ -125,11 +163,23 @@ class World {
     o.key = key.value_or(key_);
     o.role = role;
     o.host = "test";
-    o.deadline = system_clock().boot() + 10 * kSecond;
+    o.deadline = clock_.boot() + 10 * kSecond;
     return rpc::connect(*transport_, std::move(o), std::move(handler));
   }
 
  private:
+  RuntimeOptions runtime_options(const char* name) {
+    RuntimeOptions o;
+    o.loops = 2;
+    o.pin = false;
+    o.workers = 2;
+    o.clock = &clock_;
+    o.name = name;
+    return o;
+  }
+
+  TestClock clock_;
+  std::atomic<bool> hurry_{false};
   Runtime runtime_;
   std::unique_ptr<rpc::Transport> transport_;
   std::filesystem::path directory_;
