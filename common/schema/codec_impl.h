@@ -49,7 +49,7 @@ std::string encode_record(const T& native) {
 
 template <class T>
 Result<const typename T::TableType*> view_record(std::string_view value) {
-  if (value.empty()) return Err(Errc::kCorrupt, "an empty record");
+  if (value.empty() || value[0] == 0) return Err(Errc::kCorrupt, value.empty() ? "an empty record" : "a record of format 0, which there never was");
   if (static_cast<uint8_t>(value[0]) > kRecordFormat)
     return Err(Errc::kVersion, "a record of format " + std::to_string(static_cast<uint8_t>(value[0])) + " was written by a newer version of Nacre");
   auto p = reinterpret_cast<const uint8_t*>(value.data()) + 1;
