@@ -219,7 +219,7 @@ int run(int argc, char** argv) {
   auto args = parse_arguments({argv + 1, argv + argc}, ::geteuid() == 0);
   if (!args) daemon.failed(args.error().detail, kUsage);
   if (args->help) {
-    std::fputs(usage().c_str(), stdout);
+    std::fputs(manual().c_str(), stdout);
     return 0;
   }
   Setup s;

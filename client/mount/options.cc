@@ -146,13 +146,12 @@ Result<void> check_flags(Arguments& a, const std::string& letters) {
 
 }  // namespace
 
-std::string usage() {
-  return "usage: mount.nacre SOURCE MNT [-o OPTIONS] [-f] [-v] [-n] [-s]\n"
-         "  SOURCE   HOST[:PORT][,HOST...]:/[SUBDIR], or a cluster directory or file\n"
-         "  -f       stay in the foreground   -v  say more   -n  ignored   -s  ignore unknown options\n"
-         "  options  ro, noatime, subdir=/DIR, soft=SECONDS (give up on a server after this long), cluster=FILE, key=FILE, log=FILE,\n"
-         "           mask=FEATURE[,...] (of mmap, parallel, epoch, uring: do without), readdirplus, ring_depth=N,\n"
-         "           nosuid, nodev, noexec, sync, dirsync; those of fstab and systemd (_netdev, nofail, x-...) are ignored\n";
+std::string usage() { return "usage: mount.nacre SOURCE MNT [-o OPTIONS] [-f] [-v] [-n] [-s]   (mount.nacre --help says more)\n"; }
+
+std::string manual() {
+  return
+#include "mount_manual.inc"
+      ;
 }
 
 Result<Arguments> parse_arguments(const std::vector<std::string>& argv, bool root) {

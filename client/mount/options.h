@@ -29,7 +29,8 @@ struct Arguments {
 
 /// Errors: kInval with a sentence.
 Result<Arguments> parse_arguments(const std::vector<std::string>& argv, bool root);
-std::string usage();
+std::string usage();   ///< one line
+std::string manual();  ///< docs/man/mount.nacre.8.scd as plain text
 
 /// "HOST" with the default port, "HOST:PORT" as it is; brackets around IPv6 addresses.
 std::string with_port(const std::string& host, const std::string& default_port);
