@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // `nacre cluster start|stop|status`: the processes of the servers of one host. A pid file holds the pid and the process's start
-// time, so that a pid that was given to somebody else is never signalled. `start` starts only what is down.
+// time, so that a pid that was given to somebody else is never signalled. `start` starts only what is down; a process that was
+// killed a moment ago may still be there but answers no more, so `start` returns when each server has answered.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <optional>
 #include <thread>
 
@@ -29,9 +32,21 @@ constexpr auto kStopTimeout = 60s;    // a clean stop syncs and writes the alloc
 constexpr auto kPoll = 20ms;
 constexpr size_t kTailLines = 5;
 
-struct Process { pid_t pid = 0; uint64_t start = 0; char state = '?'; };
+struct Process {
+  pid_t pid = 0;
+  uint64_t start = 0;
+  char state = '?';
+  bool frozen() const { return state == 'T' || state == 't'; }  ///< by SIGSTOP or a debugger: it is up, and goes on some time
+};
 
-/// Start time (clock ticks since boot) and state from /proc/PID/stat; nothing for a process that is gone or a zombie.
+/// Its main thread may end before the others, which then still hold files, locks and ports.
+bool has_threads(pid_t pid) {
+  std::error_code ec;
+  fs::directory_iterator tasks(fmt::format("/proc/{}/task", pid), ec);
+  return !ec && std::distance(fs::begin(tasks), fs::end(tasks)) > 1;
+}
+
+/// Start time (clock ticks since boot) and state from /proc/PID/stat; nothing for a process that is gone or waits to be reaped.
 std::optional<Process> process(pid_t pid) {
   std::ifstream f(fmt::format("/proc/{}/stat", pid));
   std::string text((std::istreambuf_iterator<char>(f)), {});
@@ -43,7 +58,7 @@ std::optional<Process> process(pid_t pid) {
   rest >> p.state;
   for (int i = 4; i <= 21; ++i) rest >> skip;
   rest >> p.start;
-  if (!rest || p.state == 'Z' || p.state == 'X') return std::nullopt;
+  if (!rest || ((p.state == 'Z' || p.state == 'X') && !has_threads(pid))) return std::nullopt;
   return p;
 }
 
@@ -95,14 +110,18 @@ Result<pid_t> launch(const std::vector<std::string>& argv, const std::string& lo
   return pid;
 }
 
-/// True once the server answers its status request.
-bool answers(const Server& s, const config::Cluster& c) {
+enum class Stage { kSilent, kListens, kServes };
+
+/// What the server says to a status request. A storage target serves once the metadata server has answered it.
+Stage ask(const Server& s, const config::Cluster& c) {
   auto connection = connect_server(c, s.address, 1 * kSecond);
-  if (!connection) return false;
-  if (s.role == "mds") return (*connection)->call<rpc::Method::kMdsStatus>({}).has_value();
+  if (!connection) return Stage::kSilent;
+  if (s.role == "mds") return (*connection)->call<rpc::Method::kMdsStatus>({}) ? Stage::kServes : Stage::kSilent;
   auto status = (*connection)->call<rpc::Method::kOssStatus>({});
-  return status && status->serving;
+  return !status ? Stage::kSilent : status->serving ? Stage::kServes : Stage::kListens;
 }
+
+bool serves(const Server& s, const config::Cluster& c) { return ask(s, c) == Stage::kServes; }
 
 Result<void> start_one(const Server& s, const config::Cluster& c) {
   std::error_code ec;
@@ -117,16 +136,26 @@ Result<void> start_one(const Server& s, const config::Cluster& c) {
   return {};
 }
 
-/// Waits until all of `started` answer or one has exited.
-Result<void> wait_ready(const std::vector<Server>& started, const config::Cluster& c) {
+struct Starting {
+  Server server;
+  bool launched = false;  ///< by this command; else it was found running, and may have been about to end
+};
+
+/// Waits until the server has come to `stage`. One that was found running and ends meanwhile is started.
+Result<void> wait_ready(Starting& w, const config::Cluster& c, Stage stage) {
+  const Server& s = w.server;
   const auto until = std::chrono::steady_clock::now() + kStartTimeout;
-  for (const Server& s : started) {
-    while (!answers(s, c)) {
-      ::waitpid(-1, nullptr, WNOHANG);
-      if (!running(s)) return Err(Errc::kUnavailable, fmt::format("{} ended right after its start; the end of {} says:{}", s.target, s.log_file, tail(s.log_file)));
-      if (std::chrono::steady_clock::now() > until) return Err(Errc::kUnavailable, fmt::format("{} does not answer at {}; see {}", s.target, s.address, s.log_file));
-      std::this_thread::sleep_for(kPoll);
+  while (ask(s, c) < stage) {
+    ::waitpid(-1, nullptr, WNOHANG);
+    auto p = running(s);
+    if (p && p->frozen()) return {};
+    if (!p && w.launched) return Err(Errc::kUnavailable, fmt::format("{} ended right after its start; the end of {} says:{}", s.target, s.log_file, tail(s.log_file)));
+    if (!p) {
+      NACRE_CHECK_OK(start_one(s, c));
+      w.launched = true;
     }
+    if (std::chrono::steady_clock::now() > until) return Err(Errc::kUnavailable, fmt::format("{} does not answer at {}; see {}", s.target, s.address, s.log_file));
+    std::this_thread::sleep_for(kPoll);
   }
   return {};
 }
@@ -199,17 +228,20 @@ int cluster_start(const ClusterRun& o) {
   if (!c) return complain(c.error());
   const auto mine = servers_of(*c, o.host);
   if (mine.empty()) return complain(kUsage, fmt::format("{} names no server on host '{}': give one of its hosts with --host", c->file, o.host));
-  std::vector<Server> started;
+  std::vector<Starting> waited;
   for (const Server& s : mine) {
-    if (running(s)) continue;
-    if (auto r = start_one(s, *c); !r) return complain(r.error());
-    started.push_back(s);
+    const bool down = !running(s);
+    if (down)
+      if (auto r = start_one(s, *c); !r) return complain(r.error());
+    waited.push_back({s, down});
   }
   // A storage target serves once the metadata server has answered it, which may run on another host that is started later.
   const bool has_mds = std::any_of(mine.begin(), mine.end(), [](const Server& s) { return s.role == "mds"; });
-  if (has_mds || answers(all_servers(*c).front(), *c))
-    if (auto r = wait_ready(started, *c); !r) return complain(kUnreachable, r.error().detail);
-  fmt::print("{} of {} servers started, {} were running\n", started.size(), mine.size(), mine.size() - started.size());
+  const Stage stage = has_mds || serves(all_servers(*c).front(), *c) ? Stage::kServes : Stage::kListens;
+  for (Starting& w : waited)
+    if (auto r = wait_ready(w, *c, stage); !r) return complain(kUnreachable, r.error().detail);
+  const auto started = std::count_if(waited.begin(), waited.end(), [](const Starting& w) { return w.launched; });
+  fmt::print("{} of {} servers started, {} were running\n", started, mine.size(), mine.size() - static_cast<size_t>(started));
   return kOk;
 }
 
@@ -234,7 +266,7 @@ int cluster_status(const ClusterRun& o) {
   Table table({"ROLE", "TARGET", "PID", "ADDRESS", "HOST", "STATE"}, {2});
   for (const Server& s : o.host.empty() ? all_servers(*c) : servers_of(*c, o.host)) {
     auto p = running(s);
-    std::string state = !p ? "down" : p->state == 'T' || p->state == 't' ? "stopped" : answers(s, *c) ? "up" : "starting";
+    std::string state = !p ? "down" : p->frozen() ? "stopped" : serves(s, *c) ? "up" : "starting";
     all_up = all_up && state == "up";
     mds_up = mds_up || (s.role == "mds" && state == "up");
     list.push_back({{"role", s.role}, {"target", s.target}, {"pid", p ? p->pid : 0}, {"address", s.address}, {"host", s.host}, {"directory", s.data}, {"state", state}, {"log", s.log_file}});
