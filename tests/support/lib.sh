@@ -44,6 +44,28 @@ start_cluster() {
 mount_cluster() {
   mkdir -p "$2"
   nacre mount ${3:+-o "$3"} "$1" "$2" || return 1
-  undo "nacre umount '$2' || nacre umount -l '$2'"
+  undo "drop_mount '$2'"
 }
+# client_pid MNT: the process that serves a mount point
+client_pid() {
+  local p
+  for p in $(pgrep -x mount.nacre); do
+    if tr '\0' '\n' <"/proc/$p/cmdline" 2>/dev/null | grep -qxF -- "$1"; then echo "$p"; return 0; fi
+  done
+  return 1
+}
+# drop_mount MNT: unmounts; what still waits for a server that a failed test has left dead is aborted with its client
+drop_mount() {
+  local pid; pid=$(client_pid "$1")
+  nacre umount "$1" || { nacre umount -l "$1"; [ -z "$pid" ] || kill -9 "$pid"; }
+}
+# end_jobs SECONDS PID…: waits for background jobs, then ends them
+end_jobs() {
+  local limit=$((SECONDS + $1)) p; shift
+  for p; do
+    while kill -0 "$p" 2>/dev/null && [ $SECONDS -lt $limit ]; do sleep 0.1; done
+    kill -9 "$p" 2>/dev/null || :
+  done
+}
+# pid_of DIR TARGET: the serving process, 0 if there is none
 pid_of() { nacre cluster status --json "$1" | python3 -c 'import json,sys; print(next(s["pid"] for s in json.load(sys.stdin)["servers"] if s["target"]==sys.argv[1]))' "$2"; }
