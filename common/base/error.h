@@ -52,10 +52,10 @@ inline std::unexpected<Error> Err(Error e) { return std::unexpected<Error>(std::
   var = std::move(*tmp)
 #define NACRE_TRY(var, expr) NACRE_TRY_IMPL(NACRE_CAT(try_, __LINE__), var, expr, return)
 #define CO_TRY(var, expr) NACRE_TRY_IMPL(NACRE_CAT(try_, __LINE__), var, expr, co_return)
-// The checks end in an `else` of their own, so that one that stands between `if` and `else` doesn't take that else away.
-#define NACRE_CHECK_OK_IMPL(tmp, expr, ret) \
-  if (auto tmp = (expr); tmp) {             \
-  } else                                    \
-    ret std::unexpected(std::move(tmp).error())
+// A check is one statement, so that one that stands between `if` and `else` doesn't take that else away.
+#define NACRE_CHECK_OK_IMPL(tmp, expr, ret)                               \
+  do {                                                                    \
+    if (auto tmp = (expr); !tmp) ret std::unexpected(std::move(tmp).error()); \
+  } while (false)
 #define NACRE_CHECK_OK(expr) NACRE_CHECK_OK_IMPL(NACRE_CAT(ok_, __LINE__), expr, return)
 #define CO_CHECK_OK(expr) NACRE_CHECK_OK_IMPL(NACRE_CAT(ok_, __LINE__), expr, co_return)
