@@ -35,6 +35,9 @@ struct FileDeviceOptions {
   bool direct = false;        ///< O_DIRECT
   bool allow_uring = true;    ///< false = workers
   uint32_t queue_depth = 256; ///< submissions in flight per ring
+  /// How long to wait for the lock, in a sleep of the calling thread. The kernel takes the rings of a dead process apart in its own
+  /// time, and its last requests hold the lock until then: a restart that didn't wait would be refused, or write beside them.
+  Nanos lock_wait = 0;
 };
 
 /// Opens (never creates) the file. The device serves calls from every loop of `runtime`, each with its own ring.

@@ -9,7 +9,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 #include <fmt/format.h>
 
@@ -18,8 +20,20 @@
 
 namespace nacre {
 namespace io_detail {
+namespace {
+constexpr Nanos kLockPause = 10 * kMillisecond;
 
-Result<LockedFile> LockedFile::open(const std::string& path, bool direct) {
+/// flock(2), tried again until `wait` is over. 0 or an errno.
+int lock(int fd, Nanos wait) {
+  for (;; wait -= kLockPause) {
+    if (::flock(fd, LOCK_EX | LOCK_NB) == 0) return 0;
+    if (errno != EWOULDBLOCK || wait <= 0) return errno;
+    std::this_thread::sleep_for(std::chrono::nanoseconds(kLockPause));
+  }
+}
+}  // namespace
+
+Result<LockedFile> LockedFile::open(const std::string& path, bool direct, Nanos lock_wait) {
   LockedFile f;
   f.path_ = path;
   f.direct_ = direct;
@@ -32,10 +46,9 @@ Result<LockedFile> LockedFile::open(const std::string& path, bool direct) {
   struct stat st {};
   if (::fstat(f.fd_, &st) != 0) return Err(Errc::kIo, fmt::format("{} can't be examined: {}", path, std::strerror(errno)));
   if (!S_ISREG(st.st_mode)) return Err(Errc::kConfig, fmt::format("{} is no regular file", path));
-  if (::flock(f.fd_, LOCK_EX | LOCK_NB) != 0) {
-    if (errno == EWOULDBLOCK) return Err(Errc::kInUse, fmt::format("{} is in use by another process: a second server on the same data would destroy it", path));
-    return Err(Errc::kIo, fmt::format("{} can't be locked: {}", path, std::strerror(errno)));
-  }
+  const int refused = lock(f.fd_, lock_wait);
+  if (refused == EWOULDBLOCK) return Err(Errc::kInUse, fmt::format("{} is in use by another process: a second server on the same data would destroy it", path));
+  if (refused != 0) return Err(Errc::kIo, fmt::format("{} can't be locked: {}", path, std::strerror(refused)));
   f.size_ = static_cast<uint64_t>(st.st_size);
   return f;
 }
@@ -46,6 +59,8 @@ LockedFile::LockedFile(LockedFile&& other) noexcept
 LockedFile::~LockedFile() {
   if (fd_ >= 0) ::close(fd_);
 }
+
+void LockedFile::unlock() const { (void)::flock(fd_, LOCK_UN); }
 
 uint64_t LockedFile::backing_free() const {
   struct statvfs s {};
@@ -79,7 +94,7 @@ Progress advance(bool is_read, bool direct, size_t done, size_t total, size_t re
 }  // namespace io_detail
 
 Result<std::unique_ptr<BlockDevice>> open_file_device(Runtime& runtime, FileDeviceOptions options) {
-  NACRE_TRY(io_detail::LockedFile file, io_detail::LockedFile::open(options.path, options.direct));
+  NACRE_TRY(io_detail::LockedFile file, io_detail::LockedFile::open(options.path, options.direct, options.lock_wait));
   if (options.allow_uring) {
     std::string why;
     if (auto device = io_detail::uring_device(runtime, file, options.queue_depth, why)) return device;

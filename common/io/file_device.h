@@ -13,11 +13,14 @@ inline constexpr int kMaxRetries = 100;  ///< of one request that the kernel ans
 /// The file, exclusively locked while this lives.
 class LockedFile {
  public:
-  static Result<LockedFile> open(const std::string& path, bool direct);
+  /// Waits for the lock as long as told, in a sleep of this thread.
+  static Result<LockedFile> open(const std::string& path, bool direct, Nanos lock_wait);
   LockedFile(LockedFile&& other) noexcept;
   LockedFile& operator=(LockedFile&&) = delete;
   ~LockedFile();
 
+  /// Lets the lock go before the last descriptor does: an io_uring that has the file registered is one.
+  void unlock() const;
   int fd() const { return fd_; }
   bool direct() const { return direct_; }
   const std::string& path() const { return path_; }

@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <sched.h>
 
+#include <algorithm>
 #include <cassert>
 #include <cstring>
 #include <deque>
@@ -73,6 +74,8 @@ class Ring : private ReadyNode, public std::enable_shared_from_this<Ring> {
     ::io_uring_queue_exit(&ring_);
   }
 
+  bool idle() const { return in_flight_ == 0; }
+
   /// Starts `request`, which must live until its `waiting` was resumed.
   void start(Request& request) {
     if (in_flight_ >= depth_) {
@@ -82,7 +85,6 @@ class Ring : private ReadyNode, public std::enable_shared_from_this<Ring> {
     prepare(request);
     flush_soon();
   }
-
 
  private:
   Ring(Loop& loop, const LockedFile& file, uint32_t depth) : loop_(loop), file_(file), depth_(depth), watch_(loop.io()) {
@@ -206,6 +208,11 @@ Task<int> run(std::shared_ptr<Ring> ring, Request::Kind kind, uint64_t offset, u
 class UringDevice final : public BlockDevice {
  public:
   UringDevice(Runtime& runtime, LockedFile file, uint32_t depth) : file_(std::move(file)), depth_(depth), rings_(runtime.size()) {}
+  ~UringDevice() override {
+    const bool idle = std::all_of(rings_.begin(), rings_.end(), [](const auto& r) { return !r || r->idle(); });
+    rings_.clear();
+    if (idle) file_.unlock();  // the rings' own hold on the file ends later, when the kernel has taken them apart
+  }
 
   Task<Result<void>> read(uint64_t offset, Buffer into) override { return move_all(Request::kRead, offset, std::move(into)); }
   Task<Result<void>> write(uint64_t offset, Buffer from) override { return move_all(Request::kWrite, offset, std::move(from)); }

@@ -40,6 +40,7 @@ struct FormatOptions {
   OstId ost;
   uint64_t capacity = 0;      ///< bytes, ≥ kMinCapacity; rounded down to 4 KiB
   Nanos created = 0;
+  rocksdb::Env* env = nullptr;  ///< instead of the system's (tests)
 };
 
 struct StoreOptions {
@@ -74,7 +75,7 @@ struct WriteResult {
 };
 
 struct ReadResult {
-  Buffer payload;             ///< whole blocks from round_down(offset, 4 KiB) on, up to the object's end; may be empty
+  Buffer payload;             ///< whole blocks from round_down(offset, 4 KiB) on, up to the one the object ends in (zeros past the end); may be empty
   std::vector<uint32_t> sums; ///< one per block of the payload; 0 = hole, all zeros. Not verified here: the reader does
   uint64_t size = 0;          ///< of the object; 0 if it doesn't exist
 };

@@ -19,6 +19,7 @@ namespace {
 constexpr size_t kExtentsPerRow = 65'536;      ///< of an allocator record: 1 MiB
 constexpr size_t kExpirePerBatch = 10'000;     ///< tombstones
 constexpr size_t kPunchPerTick = 64;           ///< at most 4 GiB
+constexpr Nanos kBlocksWait = 10 * kSecond;    ///< for the last disk requests of a killed process; DIR/lock tells a living one at once
 
 Error io_error(const std::string& what) {
   const int err = errno;
@@ -74,6 +75,7 @@ Result<void> ObjectStore::format(const std::string& dir, const FormatOptions& op
   super.created = options.created;
   IndexOptions index_options;
   index_options.dir = dir + "/index";
+  index_options.env = options.env;
   index_options.create = true;
   NACRE_TRY(auto index, Index::open(index_options));
   auto put = index->commit([&](Batch& batch) -> Result<void> {
@@ -139,10 +141,12 @@ Result<void> Store::open_device() {
     o.path = dir_ + "/blocks";
     o.direct = options_.direct;
     o.allow_uring = options_.uring;
+    o.lock_wait = kBlocksWait;
     NACRE_TRY(device_, open_file_device(runtime_, std::move(o)));
   }
   if (device_->size() < capacity_)
     return Err(Errc::kCorrupt, fmt::format("{}/blocks has {} of {} bytes: it was cut short; put it back from a copy, or format the target anew", dir_, device_->size(), capacity_));
+  io_kind_ = device_->kind();
   return {};
 }
 
@@ -262,7 +266,8 @@ Task<Result<void>> Store::start() {
   home_ = Loop::current();
   auto open = [this] { return open_index(); };
   CO_TRY(schema::OstSuperT super, co_await run_blocking(open));
-  CO_CHECK_OK(open_device());
+  auto device = [this] { return open_device(); };
+  CO_CHECK_OK(co_await run_blocking(device));
   space_ = std::make_unique<Space>(capacity_, *device_);
   const bool clean = super.clean;
   const uint64_t given_out = super.wseq_high;
@@ -295,7 +300,7 @@ Task<Result<void>> Store::start() {
   txg_ = std::make_unique<Txg>(Txg::Parts{*index_, *device_, *space_, super, given_out, options_.txg_interval, [this](Error why) { fail(why); }, [this] { tick(); }});
   txg_->start(*home_);
   log::info("ost{}: open, incarnation {}, {} objects, {} of {} used, {}", options_.ost, super.incarnation, objects_.load(), format_size(space_->used()),
-            format_size(capacity_), device_->kind());
+            format_size(capacity_), io_kind_);
   co_return Result<void>{};
 }
 
@@ -335,6 +340,7 @@ Task<Result<void>> Store::close() {
     return ok;
   };
   auto ok = co_await run_blocking(store);
+  device_.reset();  // nothing is under way any more; this lets the lock on DIR/blocks go
   ::close(lock_fd_);
   lock_fd_ = -1;
   co_return ok;

@@ -43,7 +43,7 @@ Status Store::status() const {
   s.resends_refused = resends_refused_.load(std::memory_order_relaxed);
   s.free_extents = space_->allocator().extents();
   s.undo_restored = undo_restored_;
-  s.io = device_->kind();
+  s.io = io_kind_;
   return s;
 }
 

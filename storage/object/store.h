@@ -96,7 +96,8 @@ class Store final : public ObjectStore {
   const std::string dir_;
   StoreOptions options_;
   int lock_fd_ = -1;
-  std::shared_ptr<BlockDevice> device_;
+  std::shared_ptr<BlockDevice> device_;  ///< null after close()
+  std::string io_kind_;
   std::unique_ptr<Index> index_;
   std::unique_ptr<Space> space_;
   std::unique_ptr<Txg> txg_;

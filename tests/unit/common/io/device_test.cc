@@ -3,12 +3,15 @@
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <future>
+#include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -27,7 +30,10 @@ constexpr uint64_t kCapacity = 64 * MiB;
 template <class T>
 T on_loop(Runtime& runtime, size_t i, Task<T> task) {
   std::promise<T> promise;
-  auto body = [](std::promise<T>& p, Task<T> t) -> Task<void> { p.set_value(co_await std::move(t)); };
+  auto body = [](std::promise<T>& p, Task<T> t) -> Task<void> {
+    T value = co_await std::move(t);  // the task is gone before anybody hears of its end
+    p.set_value(std::move(value));
+  };
   runtime.loop(i).spawn(body(promise, std::move(task)));
   return promise.get_future().get();
 }
@@ -66,8 +72,8 @@ class Device : public testing::TestWithParam<How> {
     runtime_->stop();
     ::unlink(path_.c_str());
   }
-  Result<std::unique_ptr<BlockDevice>> open() {
-    return open_file_device(*runtime_, {.path = path_, .direct = GetParam().direct, .allow_uring = GetParam().uring, .queue_depth = 8});
+  Result<std::unique_ptr<BlockDevice>> open(Nanos lock_wait = 0) {
+    return open_file_device(*runtime_, {.path = path_, .direct = GetParam().direct, .allow_uring = GetParam().uring, .queue_depth = 8, .lock_wait = lock_wait});
   }
   Result<void> write(uint64_t offset, Buffer b, size_t loop = 0) { return on_loop(*runtime_, loop, device_->write(offset, b)); }
   Buffer read(uint64_t offset, size_t size, size_t loop = 0) {
@@ -188,6 +194,30 @@ TEST_P(Device, IsOpenedOnce) {
   device_.reset();
   auto third = open();
   EXPECT_TRUE(third) << third.error().message();
+}
+
+// A ring that has the file registered holds it until the kernel has taken the ring apart, some time after it was closed.
+TEST_P(Device, IsFreeAsSoonAsItIsClosed) {
+  for (int round = 0; round < 20; ++round) {
+    for (size_t loop : {0, 1}) ASSERT_TRUE(write(loop * 64 * KiB, pattern(64 * KiB, 1), loop));
+    device_.reset();
+    auto again = open();
+    ASSERT_TRUE(again) << again.error().message();
+    device_ = std::move(*again);
+  }
+}
+
+TEST_P(Device, WaitsForTheLockIfTold) {
+  device_.reset();
+  const int other = ::open(path_.c_str(), O_RDWR);
+  ASSERT_EQ(::flock(other, LOCK_EX | LOCK_NB), 0);
+  std::thread holder([other] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    ::close(other);
+  });
+  auto opened = open(10 * kSecond);
+  holder.join();
+  EXPECT_TRUE(opened) << opened.error().message();
 }
 
 TEST(OpenFileDevice, SaysWhyItCannot) {
