@@ -46,7 +46,11 @@ void raise_file_limit() {
 template <class T>
 T wait_for(Runtime& runtime, Task<T> task) {
   std::promise<T> promise;
-  runtime.loop(0).spawn([](std::promise<T>& p, Task<T> t) -> Task<void> { p.set_value(co_await std::move(t)); }(promise, std::move(task)));
+  auto body = [](std::promise<T>& p, Task<T> t) -> Task<void> {
+    T value = co_await std::move(t);  // the task, and what it holds, is gone before anybody hears of its end
+    p.set_value(std::move(value));
+  };
+  runtime.loop(0).spawn(body(promise, std::move(task)));
   return promise.get_future().get();
 }
 

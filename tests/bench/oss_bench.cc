@@ -50,7 +50,10 @@ constexpr Run kRuns[] = {
 template <class T>
 T wait_for(Runtime& runtime, size_t loop, Task<T> task) {
   std::promise<T> promise;
-  runtime.loop(loop).spawn([](std::promise<T>& p, Task<T> t) -> Task<void> { p.set_value(co_await std::move(t)); }(promise, std::move(task)));
+  runtime.loop(loop).spawn([](std::promise<T>& p, Task<T> t) -> Task<void> {
+    T value = co_await std::move(t);  // the task is gone before anybody hears of its end
+    p.set_value(std::move(value));
+  }(promise, std::move(task)));
   return promise.get_future().get();
 }
 
@@ -240,7 +243,10 @@ int run(const Arguments& a) {
     for (size_t i = 0; i < clients.size(); ++i) {
       tallies.push_back(std::make_shared<Tally>());
       ends.push_back(promises[i].get_future());
-      runtime.loop(i).spawn([](std::promise<int>& p, Task<int> t) -> Task<void> { p.set_value(co_await std::move(t)); }(promises[i], measure(clients[i], r, a, data, i * r.depth, tallies[i])));
+      runtime.loop(i).spawn([](std::promise<int>& p, Task<int> t) -> Task<void> {
+    int value = co_await std::move(t);  // the task is gone before anybody hears of its end
+    p.set_value(std::move(value));
+  }(promises[i], measure(clients[i], r, a, data, i * r.depth, tallies[i])));
     }
     for (auto& e : ends) e.get();
     report(r, tallies, static_cast<double>(system_clock().boot() - start) / kSecond, cpu_of(pid) - cpu);

@@ -20,7 +20,11 @@ namespace nacre::storage {
 template <class T>
 T on_loop(Runtime& runtime, size_t i, Task<T> task) {
   std::promise<T> promise;
-  runtime.loop(i).spawn([](std::promise<T>& p, Task<T> t) -> Task<void> { p.set_value(co_await std::move(t)); }(promise, std::move(task)));
+  auto body = [](std::promise<T>& p, Task<T> t) -> Task<void> {
+    T value = co_await std::move(t);  // the task, and what it holds, is gone before anybody hears of its end
+    p.set_value(std::move(value));
+  };
+  runtime.loop(i).spawn(body(promise, std::move(task)));
   return promise.get_future().get();
 }
 
@@ -127,7 +131,7 @@ class OssService : public testing::Test {
     service_ = std::move(*s);
   }
   void start_serving() {
-    start();
+    ASSERT_NO_FATAL_FAILURE(start());
     await([this] { return service_->serving(); });
     client_ = connect(wire::kRoleClient);
   }

@@ -26,7 +26,10 @@ class Sessions : public testing::Test {
   template <class T>
   T on_loop(Task<T> task) {
     std::promise<T> promise;
-    runtime_.loop(0).spawn([](std::promise<T>& p, Task<T> t) -> Task<void> { p.set_value(co_await std::move(t)); }(promise, std::move(task)));
+    runtime_.loop(0).spawn([](std::promise<T>& p, Task<T> t) -> Task<void> {
+    T value = co_await std::move(t);  // the task is gone before anybody hears of its end
+    p.set_value(std::move(value));
+  }(promise, std::move(task)));
     return promise.get_future().get();
   }
   Runtime runtime_{RuntimeOptions{.loops = 1, .pin = false, .workers = 1}};

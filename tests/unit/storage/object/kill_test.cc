@@ -33,7 +33,10 @@ StoreOptions store_options() {
 template <class T>
 T on_loop(Runtime& runtime, size_t i, Task<T> task) {
   std::promise<T> promise;
-  auto body = [](std::promise<T>& p, Task<T> t) -> Task<void> { p.set_value(co_await std::move(t)); };
+  auto body = [](std::promise<T>& p, Task<T> t) -> Task<void> {
+    T value = co_await std::move(t);  // the task is gone before anybody hears of its end
+    p.set_value(std::move(value));
+  };
   runtime.loop(i).spawn(body(promise, std::move(task)));
   return promise.get_future().get();
 }
@@ -163,7 +166,10 @@ TEST(Threads, TwoLoopsShareAnObject) {
   constexpr uint64_t kEach = 300;
   const ObjectId object = Rig::object(1);
   std::promise<size_t> done[2];
-  auto body = [](std::promise<size_t>& p, Task<size_t> work) -> Task<void> { p.set_value(co_await std::move(work)); };
+  auto body = [](std::promise<size_t>& p, Task<size_t> work) -> Task<void> {
+    size_t value = co_await std::move(work);  // the task is gone before anybody hears of its end
+    p.set_value(std::move(value));
+  };
   for (size_t i = 0; i < 2; ++i) runtime.loop(i).spawn(body(done[i], write_blocks(store, object, i, 2, kEach)));
   for (auto& d : done) EXPECT_EQ(d.get_future().get(), 0u);
   std::string expected;

@@ -28,7 +28,10 @@ double cpu_seconds() {
 template <class T>
 T on_loop(Runtime& runtime, size_t i, Task<T> task) {
   std::promise<T> promise;
-  auto body = [](std::promise<T>& p, Task<T> t) -> Task<void> { p.set_value(co_await std::move(t)); };
+  auto body = [](std::promise<T>& p, Task<T> t) -> Task<void> {
+    T value = co_await std::move(t);  // the task is gone before anybody hears of its end
+    p.set_value(std::move(value));
+  };
   runtime.loop(i).spawn(body(promise, std::move(task)));
   return promise.get_future().get();
 }
@@ -87,7 +90,10 @@ void measure(Runtime& runtime, ObjectStore& store, const char* name, size_t size
   const double cpu = cpu_seconds();
   const auto begin = std::chrono::steady_clock::now();
   std::vector<std::promise<bool>> done(runtime.size());
-  auto body = [](std::promise<bool>& p, Task<bool> t) -> Task<void> { p.set_value(co_await std::move(t)); };
+  auto body = [](std::promise<bool>& p, Task<bool> t) -> Task<void> {
+    bool value = co_await std::move(t);  // the task is gone before anybody hears of its end
+    p.set_value(std::move(value));
+  };
   for (size_t i = 0; i < runtime.size(); ++i) runtime.loop(i).spawn(body(done[i], fan(w, ObjectId{Ino(7), Generation(1), 0, 0})));
   for (auto& d : done) d.get_future().get();
   const double wall = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
