@@ -20,6 +20,8 @@ namespace {
 
 /// One memtable; above kRotateBytes so that rotate() is what starts flushes, and the log is synced before each of them.
 constexpr size_t kMemtableBytes = 4 * kRotateBytes;
+/// Threads that look at the tables' footers during an open, per family: RocksDB's 16 would be 112 threads for a handful of tables.
+constexpr int kOpenThreads = 2;
 constexpr int kMemtables = 4;  ///< per family, with those being flushed; writers stall beyond
 
 constexpr std::array<const char*, kFamilies> kNames = {"default", "object", "chunk", "undo", "tombstone", "fence", "epoch"};
@@ -132,6 +134,7 @@ Result<std::unique_ptr<Index>> Index::open(IndexOptions options) {
   o.unordered_write = false;
   o.wal_filter = &filter;
   o.max_background_jobs = 2;
+  o.max_file_opening_threads = kOpenThreads;
   o.wal_bytes_per_sync = 1 << 20;  // so that a txg's sync finds little left to write
   o.keep_log_file_num = 4;
   o.info_log_level = rocksdb::WARN_LEVEL;

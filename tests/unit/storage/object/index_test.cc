@@ -94,12 +94,13 @@ TEST(Index, RefusesWhatIsNoIndexAndWhatIsOpen) {
 
 TEST(Index, NumbersGoOnAfterARestart) {
   TempDir t;
+  PowerEnv env(std::make_shared<Power>());
   {
-    auto index = Index::open({.dir = t.path + "/i", .create = true});
+    auto index = Index::open({.dir = t.path + "/i", .env = &env, .create = true});
     for (uint64_t n = 1; n <= 3; ++n) ASSERT_TRUE(put(**index, n));
   }
   for (uint64_t n = 4; n <= 20; ++n) {
-    auto index = Index::open({.dir = t.path + "/i"});
+    auto index = Index::open({.dir = t.path + "/i", .env = &env});
     ASSERT_TRUE(index) << index.error().message();
     EXPECT_EQ(prefix(**index, 25), n - 1);
     ASSERT_TRUE(put(**index, n));
@@ -180,11 +181,11 @@ TEST(Index, AGapInTheMiddleEndsTheReplay) {
 
 TEST(Index, APowerCutLeavesAPrefixThatHoldsAllThatWasSynced) {
   SeededRng rng(11);
-  for (int round = 0; round < 25; ++round) {
+  for (int round = 0; round < (storage::testing::long_form() ? 100 : 10); ++round) {
     TempDir t;
     auto power = std::make_shared<Power>();
-    { ASSERT_TRUE(Index::open({.dir = t.path + "/i", .create = true})); }
     PowerEnv env(power);
+    { ASSERT_TRUE(Index::open({.dir = t.path + "/i", .env = &env, .create = true})); }
     uint64_t n = 0, synced = 0;
     for (int boot = 0; boot < 3; ++boot) {
       auto index = Index::open({.dir = t.path + "/i", .env = &env});

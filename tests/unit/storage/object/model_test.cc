@@ -37,6 +37,8 @@ class Actor {
   void recover(Rig& rig) {
     for (const Kept& k : kept_) {
       auto w = rig.write(id_, k.offset, Buffer::copy_of(std::as_bytes(std::span(k.data.data(), k.data.size()))), k.wseq);
+      // A destroy that wasn't answered may have happened: then its object takes no resends.
+      if (!w && w.error().code == Errc::kStaleGeneration && pending_ && pending_->destroy) continue;
       ASSERT_TRUE(w) << w.error().message();
       ASSERT_TRUE(w->is_stable);
     }
@@ -349,7 +351,7 @@ void life(uint64_t seed, int boots) {
 TEST(Model, LivesWithPowerCutsKillsAndCleanStops) {
   const char* given = std::getenv("NACRE_SEED");
   const char* count = std::getenv("NACRE_SEEDS");
-  const uint64_t first = given ? std::strtoull(given, nullptr, 10) : 1, n = count ? std::strtoull(count, nullptr, 10) : 12;
+  const uint64_t first = given ? std::strtoull(given, nullptr, 10) : 1, n = count ? std::strtoull(count, nullptr, 10) : long_form() ? 60 : 3;
   for (uint64_t seed = first; seed < first + n; ++seed) {
     life(seed, 8);
     ASSERT_FALSE(HasFailure()) << "repeat with NACRE_SEED=" << seed << " NACRE_SEEDS=1";

@@ -8,6 +8,7 @@
 
 #include <gmock/gmock.h>
 
+#include "storage/object/chunk.h"
 #include "storage/object/index.h"
 #include "storage/object/superblock.h"
 #include "tests/unit/storage/object/rig.h"

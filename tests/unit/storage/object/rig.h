@@ -35,6 +35,12 @@ inline std::string temp_dir() {
   std::abort();
 }
 
+/// NACRE_LONG=1: many seeds instead of a few.
+inline bool long_form() {
+  const char* given = std::getenv("NACRE_LONG");
+  return given != nullptr && *given != '\0';
+}
+
 inline Uuid test_uuid(uint8_t fill) {
   Uuid u;
   u.fill(fill);
@@ -53,6 +59,7 @@ class Rig {
     f.uuid = test_uuid(2);
     f.ost = OstId(3);
     f.capacity = capacity;
+    f.env = env.get();
     auto ok = ObjectStore::format(dir + "/ost", f);
     if (!ok) std::abort();
     options.cluster_id = f.cluster_id;
