@@ -46,6 +46,8 @@ static std::vector<double> weights(const std::vector<const Candidate*>& from) {
 }
 
 Result<std::vector<OstId>> OstChooser::choose(const std::vector<Candidate>& candidates, size_t count, const std::string& pool, int32_t first) {
+  // Nobody is on record only before the targets of a new cluster have registered: who writes meanwhile waits, he isn't short of space.
+  if (candidates.empty()) return Err(Errc::kRetryLater, "no storage target has registered with the metadata server yet: see that nacre-oss runs ('nacre cluster status')");
   // The best class that has anything: up with space, up, down. I/O to a target that is down waits for it.
   std::vector<const Candidate*> from, up, active;
   for (const Candidate& c : candidates) {

@@ -36,7 +36,8 @@ struct Candidate {
 class OstChooser {
  public:
   /// `count` different targets (0 = all that fit) of `pool` (empty = any), `first` at the head if it can be used (-1 = any).
-  /// Fewer if there are fewer; down ones only if no other is left. Error: kNoSpc if there is none at all.
+  /// Fewer if there are fewer; down ones only if no other is left. Errors: kNoSpc if none may be used, kRetryLater
+  /// if `candidates` is empty.
   Result<std::vector<OstId>> choose(const std::vector<Candidate>& candidates, size_t count, const std::string& pool, int32_t first);
 
  private:

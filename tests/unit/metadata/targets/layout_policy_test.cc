@@ -82,6 +82,7 @@ TEST(OstChooser, SkipsWhatCannotTakeFiles) {
   EXPECT_EQ(numbers(*chooser.choose(all, 3, "", -1)), (std::set<uint32_t>{0, 2})) << "then those that will come back";
   for (auto& c : all) c.active = false;
   EXPECT_EQ(chooser.choose(all, 1, "", -1).error().code, Errc::kNoSpc);
+  EXPECT_EQ(chooser.choose({}, 1, "", -1).error().code, Errc::kRetryLater) << "a new cluster whose targets are still starting isn't full";
 }
 
 TEST(OstChooser, PoolsAndTheFirstTarget) {
