@@ -3,6 +3,7 @@
 // again to something that decodes. Layouts that arrive go through validation and striping arithmetic as they would in use.
 #include <cstdlib>
 
+#include "common/base/units.h"
 #include "common/layout/layout.h"
 #include "common/rpc/peer.h"
 

@@ -17,6 +17,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     std::abort();
   }
   if (auto d = parse_duration_ms(text); !d && d.error().detail.empty()) std::abort();
-  if (auto id = config::parse_uuid(text); id && config::parse_uuid(config::format_uuid(*id)) != id) std::abort();
+  if (auto id = config::parse_uuid(text)) {
+    auto again = config::parse_uuid(config::format_uuid(*id));
+    if (!again || *again != *id) std::abort();
+  }
   return 0;
 }
