@@ -25,6 +25,11 @@ class BlockDevice {
   virtual Task<Result<void>> sync() = 0;
   /// Gives [offset, offset + length) back to the filesystem (FALLOC_FL_PUNCH_HOLE).
   virtual Task<Result<void>> punch(uint64_t offset, uint64_t length) = 0;
+  /// The range will probably be read soon: a buffered device lets the page cache fetch it. Says nothing of the outcome.
+  virtual Task<void> prefetch(uint64_t offset, uint64_t length) {
+    (void)offset, (void)length;
+    co_return;
+  }
   virtual uint64_t size() const = 0;        ///< capacity in bytes
   virtual uint64_t backing_free() const = 0;///< bytes the backing filesystem can still give
   virtual std::string kind() const = 0;     ///< "io_uring buffered", "threads direct", …

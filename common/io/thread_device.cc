@@ -40,6 +40,11 @@ class ThreadDevice final : public BlockDevice {
     co_return co_await run_blocking([this, offset, length] { return file_.punch(offset, length); });
   }
 
+  Task<void> prefetch(uint64_t offset, uint64_t length) override {
+    if (file_.direct() || length == 0 || !file_.check(offset, length, nullptr)) co_return;
+    co_await run_blocking([this, offset, length] { return ::posix_fadvise(file_.fd(), static_cast<off_t>(offset), static_cast<off_t>(length), POSIX_FADV_WILLNEED); });
+  }
+
   uint64_t size() const override { return file_.size(); }
   uint64_t backing_free() const override { return file_.backing_free(); }
   std::string kind() const override { return file_.direct() ? "threads direct" : "threads buffered"; }

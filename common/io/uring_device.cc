@@ -29,7 +29,7 @@ constexpr uint32_t kMaxDepth = 4096;
 constexpr int kMaxRefusals = 1000;  // submissions in a row that the kernel refuses before the process gives up
 
 struct Request {
-  enum Kind { kRead, kWrite, kSync, kPunch } kind;
+  enum Kind { kRead, kWrite, kSync, kPunch, kPrefetch } kind;
   uint64_t offset = 0;
   uint64_t length = 0;
   std::byte* memory = nullptr;
@@ -117,6 +117,7 @@ class Ring : private ReadyNode, public std::enable_shared_from_this<Ring> {
       case Request::kWrite: ::io_uring_prep_write(sqe, fd, q.memory, size, q.offset); break;
       case Request::kSync: ::io_uring_prep_fsync(sqe, fd, IORING_FSYNC_DATASYNC); break;
       case Request::kPunch: ::io_uring_prep_fallocate(sqe, fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(q.offset), static_cast<off_t>(q.length)); break;
+      case Request::kPrefetch: ::io_uring_prep_fadvise(sqe, fd, q.offset, static_cast<off_t>(size), POSIX_FADV_WILLNEED); break;
     }
     if (registered_) sqe->flags |= IOSQE_FIXED_FILE;
     ::io_uring_sqe_set_data(sqe, &q);
@@ -229,6 +230,11 @@ class UringDevice final : public BlockDevice {
     co_return co_await simple(ring, Request::kPunch, offset, length, "punching");
   }
 
+  Task<void> prefetch(uint64_t offset, uint64_t length) override {
+    if (file_.direct() || length == 0 || !file_.check(offset, length, nullptr)) co_return;
+    if (auto ring = ring_here()) (void)co_await run(*ring, Request::kPrefetch, offset, length, nullptr);
+  }
+
   uint64_t size() const override { return file_.size(); }
   uint64_t backing_free() const override { return file_.backing_free(); }
   std::string kind() const override { return file_.direct() ? "io_uring direct" : "io_uring buffered"; }
@@ -283,7 +289,7 @@ bool supports_all(io_uring& ring) {
   io_uring_probe* probe = ::io_uring_get_probe_ring(&ring);
   if (probe == nullptr) return false;
   bool all = true;
-  for (int op : {IORING_OP_READ, IORING_OP_WRITE, IORING_OP_FSYNC, IORING_OP_FALLOCATE}) all = all && ::io_uring_opcode_supported(probe, op) != 0;
+  for (int op : {IORING_OP_READ, IORING_OP_WRITE, IORING_OP_FSYNC, IORING_OP_FALLOCATE, IORING_OP_FADVISE}) all = all && ::io_uring_opcode_supported(probe, op) != 0;
   ::io_uring_free_probe(probe);
   return all;
 }

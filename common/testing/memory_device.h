@@ -94,6 +94,11 @@ class MemoryDevice final : public BlockDevice {
     co_return Result<void>{};
   }
 
+  Task<void> prefetch(uint64_t, uint64_t length) override {
+    prefetched_ += length;
+    co_return;
+  }
+
   uint64_t size() const override { return size_; }
   uint64_t backing_free() const override { return backing_free_; }
   std::string kind() const override { return "memory"; }
@@ -144,6 +149,7 @@ class MemoryDevice final : public BlockDevice {
   uint64_t writes() const { return writes_; }
   uint64_t syncs() const { return syncs_; }
   uint64_t punched() const { return punched_; }
+  uint64_t prefetched() const { return prefetched_; }
   uint64_t blocks_held() { std::lock_guard lock(mutex_); return current_.size(); }
 
  private:
@@ -208,7 +214,7 @@ class MemoryDevice final : public BlockDevice {
   std::optional<Signal> hold_;
   std::unique_ptr<Rng> rng_;
   unsigned most_ = 0;
-  uint64_t reads_ = 0, writes_ = 0, syncs_ = 0, punched_ = 0;
+  uint64_t reads_ = 0, writes_ = 0, syncs_ = 0, punched_ = 0, prefetched_ = 0;
   std::atomic<bool> fail_sync_{false};
   std::atomic<uint64_t> backing_free_{uint64_t{1} << 50};
 };

@@ -67,6 +67,8 @@ struct Entry {
   ObjectState state;
   JournalNo last_change;    ///< no batch after this one touched the object
   std::map<uint64_t, SlotPtr> slots;
+  uint64_t read_end = 0;    ///< where the last read ended: one that begins there goes on with it
+  uint64_t ahead = 0;       ///< up to here readers in order have had it fetched
 
   std::mutex locks_mutex;
   std::vector<BlockRange> held;

@@ -7,6 +7,11 @@ namespace nacre::storage {
 namespace {
 /// Chunk records looked at per batch of a seek.
 constexpr size_t kSeekRows = 64;
+/// A reader that goes through an object in order, in pieces of at least kReadAheadFrom, has the next kReadAhead bytes fetched. With four
+/// stripes that is 8 MiB of the file: the disk works while the last piece travels. Only the page cache of this server holds it, so
+/// nothing can become stale.
+constexpr uint64_t kReadAheadFrom = 128 * KiB, kReadAhead = 2 * MiB;
+constexpr size_t kMaxFetches = 16;  ///< of a chunk; one whose blocks lie further apart than that is not worth it
 
 /// Consecutive blocks of the answer that lie together on the device, or read as zeros.
 struct ReadPiece {
@@ -79,6 +84,7 @@ Task<Result<ReadResult>> Store::read(ObjectId object, uint64_t offset, uint32_t 
       block += to - in_chunk;
     }
   }
+  if (length >= kReadAheadFrom) read_ahead(entry, offset, offset + length);
   result.payload = Buffer::allocate((end - first) * kBlockSize);
   std::vector<Task<Result<void>>> reads;
   for (const ReadPiece& p : pieces) {
@@ -96,6 +102,41 @@ Task<Result<ReadResult>> Store::read(ObjectId object, uint64_t offset, uint32_t 
   for (auto& ok : done)
     if (!ok) co_return std::unexpected(about(object, offset, std::move(ok).error()));
   co_return result;
+}
+
+/// Starts to fetch what follows [offset, end) if this read goes on where the last one ended.
+void Store::read_ahead(EntryPtr entry, uint64_t offset, uint64_t end) {
+  uint64_t from = 0, to = 0;
+  {
+    std::lock_guard lock(entry->mutex);
+    const bool in_order = offset == entry->read_end;
+    entry->read_end = end;
+    if (!in_order) entry->ahead = end;
+    from = std::max(entry->ahead, end);
+    to = std::min(end + kReadAhead, entry->state.size);
+    const bool worth_it = to == entry->state.size ? from < to : from + kReadAhead / 2 <= to;
+    if (!in_order || !worth_it) return;
+    entry->ahead = to;
+  }
+  Loop::current()->spawn(fetch(std::move(entry), from, to));
+}
+
+/// A hint: what is gone meanwhile, or can't be read, is the business of the read that comes.
+Task<void> Store::fetch(EntryPtr entry, uint64_t from, uint64_t to) {
+  GateGuard open(gate_);
+  if (!open) co_return;
+  for (uint64_t c = from / kChunkSize; c * kChunkSize < to; ++c) {
+    auto slot = co_await load_slot(entry, c);
+    if (!slot) co_return;
+    std::vector<Run> runs;
+    {
+      std::lock_guard lock(entry->mutex);
+      for (const Run& r : (*slot)->chunk.runs())
+        if (!r.unwritten) runs.push_back(r);
+    }
+    if (runs.size() > kMaxFetches) continue;
+    for (const Run& r : runs) co_await device_->prefetch(r.at * kBlockSize, uint64_t{r.length} * kBlockSize);
+  }
 }
 
 /// The first block at or after `block` of `chunk` that has data (or, for `hole`, none); kBlocksPerChunk if there is none.

@@ -68,6 +68,10 @@ class Store final : public ObjectStore {
   Task<void> punch();
   Task<void> expire();                  ///< tombstones and fences whose time is over
 
+  // ---- read.cc
+  void read_ahead(EntryPtr entry, uint64_t offset, uint64_t end);
+  Task<void> fetch(EntryPtr entry, uint64_t from, uint64_t to);
+
   // ---- load.cc
   Result<void> load_now(Entry& entry, Tier tier);
   Task<Result<void>> load(EntryPtr entry);

@@ -130,6 +130,17 @@ TEST_F(StoreTest, AnAlignedMegabyteIsOneDeviceWriteAndOneDeviceRead) {
   EXPECT_EQ(rig.device->reads(), reads + 1);
 }
 
+TEST_F(StoreTest, AReaderInOrderHasTheNextMegabytesFetched) {
+  for (uint64_t m = 0; m < 8; ++m) ASSERT_OK(rig.write(a, m * kMaxIo, Rig::bytes(kMaxIo, m)));
+  ASSERT_OK(rig.read(a, 0, kMaxIo));
+  EXPECT_EQ(rig.device->prefetched(), 2 * MiB);
+  for (uint64_t m = 1; m < 8; ++m) ASSERT_OK(rig.read(a, m * kMaxIo, kMaxIo));
+  EXPECT_EQ(rig.device->prefetched(), 7 * MiB) << "each byte once, and nothing behind the end";
+  for (uint64_t m : {5, 2, 7, 3}) ASSERT_OK(rig.read(a, m * kMaxIo, kMaxIo));
+  for (uint64_t block : {100, 101, 102, 103}) ASSERT_OK(rig.read(a, block * kBlockSize, kBlockSize));
+  EXPECT_EQ(rig.device->prefetched(), 7 * MiB) << "neither for jumps nor for small reads";
+}
+
 TEST_F(StoreTest, SmallAppendsOfTwoWritersLieTogether) {
   const ObjectId b = Rig::object(200);
   for (uint64_t i = 0; i < 256; ++i) {
