@@ -46,11 +46,9 @@ function(nacre_program name)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
 endfunction()
 
-# unit_tests: every unit test (left out of `all`). sanitized: the same and the fuzzers, under sanitizers; sanitized_quick: of
-# these the fuzzers and the tests of common/, which is what fits into ./tools/check (decisions/0001).
+# unit_tests: every unit test (left out of `all`). sanitized: the same and the fuzzers, for the preset `fuzz` (decisions/0001).
 add_custom_target(unit_tests)
 add_custom_target(sanitized)
-add_custom_target(sanitized_quick)
 
 # nacre_test(NAME [SOURCES ...] [LINK ...]): a GoogleTest program, registered with CTest under its name.
 function(nacre_test name)
@@ -68,9 +66,6 @@ function(nacre_test name)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/test)
   add_dependencies(unit_tests ${name})
   add_dependencies(sanitized ${name})
-  if(CMAKE_CURRENT_SOURCE_DIR MATCHES "/tests/unit/common/")
-    add_dependencies(sanitized_quick ${name})
-  endif()
   set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL ON)
   add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   set_tests_properties(${name} PROPERTIES TIMEOUT 300 LABELS unit)
@@ -91,6 +86,5 @@ function(nacre_fuzzer name)
   target_link_options(${name} PRIVATE -fsanitize=fuzzer)
   target_precompile_headers(${name} REUSE_FROM nacre_pch)
   add_dependencies(sanitized ${name})
-  add_dependencies(sanitized_quick ${name})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/fuzz)
 endfunction()
