@@ -10,6 +10,7 @@
 #include "metadata/ops/common.h"
 #include "metadata/ops/dir_layouts.h"
 #include "metadata/ops/ops.h"
+#include "tests/unit/metadata/ops/check_namespace.h"
 #include "tests/unit/metadata/store/fixture.h"
 
 namespace nacre::mds {
@@ -320,7 +321,18 @@ struct World {
     q.max_bytes = max_bytes;
     return run(cred, [&](OpContext& c) { return ops::readdir(c, q); });
   }
-  void add_fileset(uint32_t id, Ino root);
+  void add_fileset(uint32_t id, Ino root) {
+    schema::FilesetRecordT f;
+    f.id = id;
+    f.root = root.v;
+    f.parent = 1;
+    Batch b;
+    b.put_record(Family::kFileset, fileset_key(FilesetId(id)), f);
+    must(journal->commit(std::move(b)));
+    change(root, [&](auto& r) { r.fileset = id; });
+    stop();
+    start();
+  }
 };
 
 template <class T>
@@ -329,7 +341,9 @@ Errc code(const Result<T>& r) {
 }
 #define EXPECT_CODE(expr, errc) EXPECT_EQ(name_of(::nacre::mds::test::code(expr)), name_of(Errc::errc)) << #expr
 
-/// Everything that must be true of a namespace at rest. Adds a failure for each thing that isn't.
-void check_namespace(const Store& store, const Journal& journal);
+/// Adds a failure for each thing that isn't as it must be in a namespace at rest.
+inline void check_namespace(const Store& store, const Journal& journal) {
+  for (const std::string& fault : namespace_faults(store, journal)) ADD_FAILURE() << fault;
+}
 
 }  // namespace nacre::mds::test
