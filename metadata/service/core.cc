@@ -4,6 +4,8 @@
 
 #include <sys/statvfs.h>
 
+#include <algorithm>
+
 #include "common/log/log.h"
 #include "metadata/service/hooks.h"
 
@@ -11,14 +13,18 @@ namespace nacre::mds {
 
 static Nanos of_ms(uint64_t ms) { return static_cast<Nanos>(ms) * kMillisecond; }
 
-Result<void> Core::open() {
+Result<void> Core::open(std::unique_ptr<Store> opened) {
   started = clock.boot();
   Store::Options so;
   so.path = options.data;
   so.cluster_id = options.cluster.id;
   so.block_cache = settings().mds_block_cache;
+  so.write_buffer = std::clamp(settings().mds_block_cache / 8, uint64_t{1} << 20, uint64_t{64} << 20);  // 64 MiB of the default; its log file has room for as much
   so.clock = &clock;
-  NACRE_TRY(store, Store::open(so));
+  store = std::move(opened);
+  if (!store) {
+    NACRE_TRY(store, Store::open(so));
+  }
   Journal::Options jo;
   jo.commit_interval = of_ms(settings().mds_commit_interval);
   jo.changelog_records = settings().mds_changelog_records;

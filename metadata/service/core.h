@@ -65,8 +65,8 @@ struct Core {
   std::atomic<uint64_t> room{0};         ///< free bytes of the filesystem that holds the metadata
 
   Core(Runtime& r, rpc::Transport& t, CoreOptions o) : runtime(r), transport(t), options(std::move(o)), clock(r.clock()) {}
-  /// Opens the store and makes all parts. Blocks; at start. Errors with a sentence.
-  Result<void> open();
+  /// Opens the store (unless it is given, open already) and makes all parts. Blocks; at start. Errors with a sentence.
+  Result<void> open(std::unique_ptr<Store> opened = nullptr);
   void spawn_background();
   /// After the runtime has stopped: everything to disk, and the mark that nothing is missing.
   Result<void> close_clean();
