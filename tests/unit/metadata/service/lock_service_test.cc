@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Locks between sessions over the wire: conflicts, grants pushed to waiters, cancels, and what lost connections leave.
+#include "tests/unit/metadata/service/stand_in_ost.h"
 #include "tests/unit/metadata/service/test_client.h"
 
 namespace nacre::mds::testing {
@@ -9,6 +10,7 @@ class LockServiceTest : public ::testing::Test {
  protected:
   void SetUp() override {
     world.start_server();
+    ost = std::make_unique<StandInOst>(world, 0, [this] { return world.mds(); });  // without any a writer waits
     ASSERT_TRUE(a.mount());
     ASSERT_TRUE(b.mount());
     auto made = a.create("f", 1);
@@ -17,6 +19,7 @@ class LockServiceTest : public ::testing::Test {
     ASSERT_TRUE(b.open(ino, 1, O_RDWR));
   }
   World world;
+  std::unique_ptr<StandInOst> ost;
   TestClient a{world}, b{world};
   Ino ino;
 };

@@ -148,6 +148,7 @@ TEST_F(SessionTest, ReplayedCreateHasAFreshCapability) {
 }
 
 TEST_F(SessionTest, ReadOnlySessionsChangeNothing) {
+  StandInOst ost(world, 0, [this] { return world.mds(); });  // without any a writer waits
   TestClient rw(world), ro(world);
   ASSERT_TRUE(rw.mount());
   ASSERT_TRUE(ro.mount(true));
