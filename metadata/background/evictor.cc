@@ -84,6 +84,7 @@ Task<void> Evictor::run() {
     }
     last = now;
     p_.registry.tick();
+    if (auto done = p_.sessions.forget_locks([this](SessionId id) { return p_.locks.idle(id); }); !done) co_return;  // the journal has failed: the server ends
     for (auto& s : p_.sessions.expired()) {
       const bool unreclaimed = s->state() == Session::State::kUnreclaimed;
       Loop::current()->spawn(drop(*this, s, unreclaimed ? "it did not come back within the recovery window" : "nothing was heard of it for its lease term"));

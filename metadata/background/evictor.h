@@ -2,7 +2,7 @@
 // Takes the state of a session away: because it was silent, did not come back after a restart, or an administrator says so; and
 // ends sessions that say goodbye. Order of an eviction (P1.13, P1.19): refused from now on → its requests have ended → mark
 // synced → fenced at all targets, or all its capabilities expired → files closed and settled, locks and tokens passed on →
-// forgotten. Any loop; run() once.
+// forgotten. Any loop; run() once. It also keeps the records of who may have locks current.
 #pragma once
 #include <functional>
 
@@ -26,6 +26,7 @@ class Evictor {
     Registry& registry;
     OstChannels& channels;
     Settler& settler;
+    const LockTable& locks;
     Nanos capability_term = 60 * kSecond;
   };
   explicit Evictor(Parts parts) : p_(std::move(parts)) {}

@@ -320,6 +320,12 @@ void LockTable::release_session(SessionId session, std::vector<LockWake>& woken)
 
 // ---------------------------------------------------------------- status
 
+bool LockTable::idle(SessionId session) const {
+  std::lock_guard guard(mutex_);
+  auto s = sessions_.find(session);
+  return s == sessions_.end() || s->second.inodes.empty();
+}
+
 size_t LockTable::count(SessionId session) const {
   std::lock_guard guard(mutex_);
   auto s = sessions_.find(session);

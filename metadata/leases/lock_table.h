@@ -78,6 +78,7 @@ class LockTable {
   void release_session(SessionId session, std::vector<LockWake>& woken);
 
   size_t count(SessionId session) const;   ///< locks held
+  bool idle(SessionId session) const;      ///< neither holds nor waits
   size_t total() const;                    ///< held and waiting
   /// All ranges and flocks held on an inode, ordered by owner and start: for tests and status.
   std::vector<LockAsk> held(Ino ino) const;

@@ -7,7 +7,9 @@
 namespace nacre::mds {
 
 Session::Session(schema::SessionRecordT record, State state, Nanos now, bool from_restart)
-    : record_(std::move(record)), state_(state), holds_window_(from_restart), last_seen_(now) {}
+    : record_(std::move(record)), state_(state), holds_window_(from_restart), last_seen_(now) {
+  lock_mark_.stored = record_.locks;
+}
 
 void Session::gave_capability(Nanos expires) {
   Nanos old = last_capability_.load(std::memory_order_relaxed);

@@ -46,6 +46,15 @@ class Session : public std::enable_shared_from_this<Session> {
   const schema::SessionRecordT& record() const { return record_; }  ///< as stored when the session was made or loaded
   State state() const { return state_.load(); }
   bool move_state(State from, State to) { return state_.compare_exchange_strong(from, to); }
+  /// Whether it may have locks, as its stored record says. The mutex orders what is written of the record.
+  struct LockMark {
+    std::mutex mutex;
+    bool stored = false;
+    JournalNo number;        ///< of the commit that stored it
+    Nanos asked = 0;         ///< boot time of the last lock request
+    size_t under_way = 0;    ///< lock requests that have seen the mark and are not through
+  };
+  LockMark& lock_mark() { return lock_mark_; }
   /// True once: the first time this is asked of a session that a restart found. Until then it holds the recovery window open.
   bool let_window_go() { return holds_window_.exchange(false); }
 
@@ -84,6 +93,7 @@ class Session : public std::enable_shared_from_this<Session> {
   std::atomic<bool> holds_window_;
   std::atomic<Nanos> last_seen_;
   std::atomic<Nanos> last_capability_{0};
+  LockMark lock_mark_;
   Gate gate_;
   CancelPtr cancel_ = std::make_shared<Cancel>();
   mutable std::mutex mutex_;

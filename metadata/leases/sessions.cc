@@ -22,6 +22,7 @@ Result<std::unique_ptr<Sessions>> Sessions::open(Journal& journal, RangeAllocato
     const auto state = record->evicted ? Session::State::kEvicting : Session::State::kUnreclaimed;
     auto session = std::make_shared<Session>(std::move(*record), state, now, true);
     if (state == Session::State::kEvicting) out->interrupted_.push_back(session);
+    if (session->record().locks) ++out->unreclaimed_lockers_;
     ++out->unreclaimed_;  // an interrupted eviction holds the window open too, until it is through
     out->sessions_.emplace(*id, std::move(session));
     return true;
@@ -90,8 +91,64 @@ size_t Sessions::size() const {
 bool Sessions::finish_reclaim(Session& session) {
   if (!session.move_state(Session::State::kUnreclaimed, Session::State::kActive)) return false;
   ++reclaimed_;
-  if (session.let_window_go()) --unreclaimed_;
+  let_window_go(session);
   return true;
+}
+
+void Sessions::let_window_go(Session& session) {
+  if (!session.let_window_go()) return;
+  if (session.record().locks) --unreclaimed_lockers_;
+  --unreclaimed_;
+}
+
+// ---------------------------------------------------------------- who may have locks
+
+/// Under the mutex of the session's lock mark.
+Result<JournalNo> Sessions::put_record(const Session& session, bool evicted, bool locks) {
+  schema::SessionRecordT record = session.record();
+  record.evicted = evicted;
+  record.locks = locks;
+  Batch batch;
+  batch.put_record(Family::kSession, session_key(session.id()), record);
+  return journal_.commit(std::move(batch));
+}
+
+Task<Result<LockNote>> Sessions::note_locks(SessionPtr session) {
+  auto& mark = session->lock_mark();
+  JournalNo number;
+  {
+    std::lock_guard guard(mark.mutex);
+    if (!mark.stored) {
+      CO_TRY(mark.number, put_record(*session, false, true));
+      mark.stored = true;
+    }
+    mark.asked = options_.clock->boot();
+    ++mark.under_way;
+    number = mark.number;
+  }
+  LockNote note(std::move(session));
+  CO_CHECK_OK(co_await journal_.sync_to(number));
+  co_return note;
+}
+
+Result<void> Sessions::forget_locks(const std::function<bool(SessionId)>& idle) {
+  const Nanos now = options_.clock->boot();
+  std::vector<SessionPtr> marked;
+  {
+    std::lock_guard guard(mutex_);
+    for (const auto& [id, s] : sessions_) {
+      std::lock_guard mark_guard(s->lock_mark().mutex);
+      if (s->lock_mark().stored && now - s->lock_mark().asked >= kLockIdle) marked.push_back(s);
+    }
+  }
+  for (const auto& s : marked) {
+    auto& mark = s->lock_mark();
+    std::lock_guard guard(mark.mutex);
+    if (s->state() != Session::State::kActive || mark.under_way != 0 || now - mark.asked < kLockIdle || !idle(s->id())) continue;
+    NACRE_CHECK_OK(put_record(*s, false, false));  // a power loss that takes it back costs a wait, nothing else
+    mark.stored = false;
+  }
+  return {};
 }
 
 void Sessions::all_seen(Nanos now) {
@@ -123,12 +180,8 @@ Result<bool> Sessions::begin_evict(Session& session) {
     std::lock_guard guard(mutex_);
     if (!sessions_.contains(session.id())) return false;
   }
-  schema::SessionRecordT record = session.record();
-  record.evicted = true;
-  Batch batch;
-  batch.put_record(Family::kSession, session_key(session.id()), record);
-  auto committed = journal_.commit(std::move(batch));
-  if (!committed) return std::unexpected(std::move(committed).error());
+  std::lock_guard guard(session.lock_mark().mutex);
+  NACRE_CHECK_OK(put_record(session, true, session.lock_mark().stored));
   return true;
 }
 
@@ -136,9 +189,12 @@ Result<void> Sessions::erase(SessionPtr session) {
   Batch batch;
   batch.del(Family::kSession, session_key(session->id()));
   batch.del_range(Family::kReply, reply_prefix(session->id()), prefix_end(reply_prefix(session->id())));
-  auto committed = journal_.commit(std::move(batch));
-  if (!committed) return std::unexpected(std::move(committed).error());
-  if (session->let_window_go()) --unreclaimed_;
+  {
+    std::lock_guard guard(session->lock_mark().mutex);  // nobody may bring the row back
+    auto committed = journal_.commit(std::move(batch));
+    if (!committed) return std::unexpected(std::move(committed).error());
+  }
+  let_window_go(*session);
   std::lock_guard guard(mutex_);
   sessions_.erase(session->id());
   std::erase(interrupted_, session);

@@ -57,7 +57,7 @@ Result<void> Core::open(std::unique_ptr<Store> opened) {
   orphans = std::make_unique<Orphans>(runtime, *services, opens, *sessions);
   intents = std::make_unique<Intents>(runtime, *services, opens, *objects, *commands);
   settler = std::make_unique<Settler>(Settler::Parts{runtime, *services, *driver, opens, locks, appends, *objects, *orphans, [this](std::vector<LockWake> w) { tell(std::move(w)); }});
-  evictor = std::make_unique<Evictor>(Evictor::Parts{runtime, *services, *driver, *sessions, *registry, *channels, *settler, capabilities->term()});
+  evictor = std::make_unique<Evictor>(Evictor::Parts{runtime, *services, *driver, *sessions, *registry, *channels, *settler, locks, capabilities->term()});
   NACRE_CHECK_OK(orphans->load());
   NACRE_CHECK_OK(intents->load());
   NACRE_CHECK_OK(load_lost_writers());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // flock and POSIX locks. A request that has to wait is answered kWouldBlock at once; the grant follows as a call to the client.
-// Nothing of it is on disk: sessions bring their locks back after a restart, and nobody gets new ones before all have.
+// Of it only is on disk which sessions have any (Sessions::note_locks): these bring them back after a restart, and nobody gets
+// new ones before all have.
 #include "metadata/service/methods.h"
 
 namespace nacre::mds::methods {
@@ -31,9 +32,11 @@ Task<Result<Bytes>> lock(Core& core, CallPtr call) {
   CO_TRY(auto q, decode<wire::LockRequestT>(call->request.body));
   CO_TRY(LockAsk ask, ask_of(*call, q.ino, q.lock, q.waiter));
   CO_TRY(auto ticket, co_await core.driver->slots().enter(call->identity()));
+  std::optional<LockNote> note;
   if (ask.type != kLockNone) {
+    CO_TRY(note, co_await core.sessions->note_locks(call->session));
     CO_CHECK_OK(check_handle(core, ask));
-    if (core.sessions->recovering()) co_return Err(Errc::kRecovering, "locks of before the restart are still being given back");
+    if (core.sessions->recovering_locks()) co_return Err(Errc::kRecovering, "locks of before the restart are still being given back");
   }
   std::vector<LockWake> woken;
   const LockOutcome outcome = core.locks.set(ask, q.wait, woken);
@@ -55,7 +58,7 @@ Task<Result<Bytes>> lock_test(Core& core, CallPtr call) {
   wire::LockTestReplyT reply;
   reply.lock = std::make_unique<wire::LockSpecT>(*q.lock);
   reply.lock->type = kLockNone;
-  if (core.sessions->recovering()) co_return Err(Errc::kRecovering, "locks of before the restart are still being given back");
+  if (core.sessions->recovering_locks()) co_return Err(Errc::kRecovering, "locks of before the restart are still being given back");
   if (auto found = core.locks.test(ask)) {
     reply.lock->type = found->type;
     reply.lock->start = found->start;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // After a restart of the server: what a session had open and locked. Read-only opens are known to the client alone, writers are
-// on record; of locks only the client knows, and until all sessions are back nobody else gets new ones. An active session may
-// reclaim an open whose answer it got across a restart.
+// on record; of locks it is on record who has any, and until these sessions are back nobody else gets new ones. An active
+// session may reclaim an open whose answer it got across a restart.
 #include <fcntl.h>
 
 #include "metadata/ops/common.h"
@@ -51,6 +51,10 @@ Task<Result<Bytes>> reclaim(Core& core, CallPtr call) {
   for (const auto& open : request.opens) {
     CO_TRY(bool kept, co_await reclaim_open(core, call, *open));
     if (!kept) reply.refused.push_back(open->handle);
+  }
+  std::optional<LockNote> note;
+  if (!request.locks.empty()) {
+    CO_TRY(note, co_await core.sessions->note_locks(call->session));
   }
   std::vector<LockWake> woken;
   for (const auto& l : request.locks) {

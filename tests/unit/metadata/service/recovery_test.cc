@@ -128,6 +128,39 @@ TEST_F(RecoveryTest, TheWindowEndsForThoseWhoStayAway) {
   EXPECT_NE(a.session, lost);
 }
 
+TEST_F(RecoveryTest, LocksWaitOnlyForThoseWhoMayHaveSome) {
+  auto recovered = [&](TestClient& c) {
+    EXPECT_TRUE(c.mount());
+    auto q = done();
+    add_open(q, ino, 1, O_RDWR);
+    EXPECT_TRUE(c.call<rpc::Method::kReclaim>(q));
+  };
+  world.kill_and_restart();
+  recovered(b);
+  EXPECT_TRUE(world.core().sessions->recovering()) << "a has not come back";
+  EXPECT_EQ(b.lock(ino, 1, 6, kLockWrite), Errc::kOk) << "but it never had a lock";
+  EXPECT_EQ(b.lock(ino, 1, 6, kLockNone), Errc::kOk);
+
+  recovered(a);
+  ASSERT_EQ(a.lock(ino, 1, 5, kLockWrite), Errc::kOk);
+  ASSERT_EQ(a.lock(ino, 1, 5, kLockNone), Errc::kOk);
+  world.kill_and_restart();
+  recovered(b);
+  EXPECT_EQ(b.lock(ino, 1, 6, kLockWrite), Errc::kRecovering) << "a had one a moment ago";
+  recovered(a);
+  EXPECT_FALSE(world.core().sessions->recovering_locks());
+
+  auto marked = [&] {
+    auto record = View(*world.core().store, Tier::kFull).get_record<schema::SessionRecordT>(Family::kSession, session_key(SessionId(a.session)));
+    return record && *record && (*record)->locks;
+  };
+  EXPECT_TRUE(marked());
+  EXPECT_TRUE(world.eventually([&] { return !marked(); })) << "a has had none for kLockIdle";
+  world.kill_and_restart();
+  recovered(b);
+  EXPECT_EQ(b.lock(ino, 1, 6, kLockWrite), Errc::kOk);
+}
+
 TEST_F(RecoveryTest, OrphansWaitForTheWindow) {
   ASSERT_TRUE(b.close(ino, 1));
   ASSERT_TRUE(a.close(ino, 1));
