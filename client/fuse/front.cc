@@ -212,6 +212,11 @@ void Front::start_transport() {
     if (!why.empty()) {
       give_up_ring(why);
       serve_device();
+    } else {
+      for (size_t i = 0; i < runtime_.size(); ++i) {
+        Loop& loop = runtime_.loop(i);
+        loop.spawn(look_around(loop));
+      }
     }
     ready({});
   });
@@ -292,6 +297,23 @@ void Front::count_forgets(const Incoming& in) {
 
 /// How often it is asked again whether an interrupted process is dying: the kernel tells of its first signal only.
 constexpr Nanos kDyingCheck = 100 * kMillisecond;
+
+/// How often callers of requests that go on are looked at, in ring mode.
+constexpr Nanos kLookAround = 500 * kMillisecond;
+
+/// Over io_uring a signal that meets a request between the kernel's queue and this process is told to nobody (Linux 6.14 to 6.18
+/// mark a request as sent without looking for it, unlike reads of /dev/fuse), and its caller could not even be killed.
+Task<void> Front::look_around(Loop& loop) {
+  while (co_await sleep_for(kLookAround)) {
+    std::vector<CancelPtr> left;
+    running_[loop.index()]->each([&left](Request& r) {
+      if (!r.seen_before() || r.cancel()->fired()) return;
+      if (r.opcode() == FUSE_SETLKW ? has_signal(r.pid()) : is_dying(r.pid())) left.push_back(r.cancel());
+    });
+    cancelled_.fetch_add(left.size(), std::memory_order_relaxed);
+    for (auto& c : left) c->fire();
+  }
+}
 
 /// The message may arrive on another loop than its request did, so every loop is told. Its request was read before, so it is
 /// registered by the time a loop gets to the note.

@@ -93,6 +93,7 @@ class Front final : public Dispatcher {
   void ready(Result<void> r);
   void interrupt(uint64_t unique);
   void interrupt_here(Loop& loop, uint64_t unique);
+  Task<void> look_around(Loop& loop);
   Task<void> watch_interrupted(Loop& loop, uint64_t unique, int32_t pid);
   void count_forgets(const Incoming& in);
 

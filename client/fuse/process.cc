@@ -91,11 +91,17 @@ bool parse_dying(std::string_view status) {
   return (deadly & ~kHarmless) != 0;
 }
 
+bool parse_signal(std::string_view status) {
+  const uint64_t pending = mask_of(status, "SigPnd:") | mask_of(status, "ShdPnd:");
+  return status.empty() || (pending & ~mask_of(status, "SigBlk:") & ~mask_of(status, "SigIgn:")) != 0;
+}
+
 Result<std::vector<uint32_t>> groups_of(int32_t pid) {
   if (pid <= 0) return Err(Errc::kAccess, "the calling process is in another pid namespace, so its groups can't be read");
   return parse_groups(read_status(pid));
 }
 
+bool has_signal(int32_t pid) { return pid <= 0 || parse_signal(read_status(pid)); }
 bool is_dying(int32_t pid) { return pid <= 0 || parse_dying(read_status(pid)); }
 
 }  // namespace nacre::fuse

@@ -17,8 +17,12 @@ Result<std::vector<uint32_t>> groups_of(int32_t pid);
 /// ignored or a blocked one doesn't count: local filesystems don't interrupt their calls for it either.
 bool is_dying(int32_t pid);
 
+/// True if a signal waits for the thread that it doesn't block or ignore: then a wait for a lock ends.
+bool has_signal(int32_t pid);
+
 /// The parsers, for tests: `status` is the text of /proc/PID/status.
 Result<std::vector<uint32_t>> parse_groups(std::string_view status);
 bool parse_dying(std::string_view status);
+bool parse_signal(std::string_view status);
 
 }  // namespace nacre::fuse

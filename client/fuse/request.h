@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 #include <string>
 
 #include "client/core/filesystem.h"
@@ -67,6 +68,8 @@ class Request : public std::enable_shared_from_this<Request> {
   /// Who asks, for the core.
   client::Caller caller() const;
   const CancelPtr& cancel() const { return cancel_; }
+  /// True from the second call on: it has been running since the last look around.
+  bool seen_before() { return std::exchange(seen_, true); }
 
   // Answers: exactly one, on the loop's thread.
   void error(int err);                             ///< errno value, 0 = success without data
@@ -90,7 +93,7 @@ class Request : public std::enable_shared_from_this<Request> {
   fuse_in_header header_;
   uint32_t umask_;
   uint32_t weight_ = 1;
-  bool answered_ = false;
+  bool answered_ = false, seen_ = false;
   std::shared_ptr<Sink> sink_;
   CancelPtr cancel_;
 };

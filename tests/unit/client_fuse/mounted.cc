@@ -82,7 +82,16 @@ void Mounted::TearDown() {
 
 pid_t Mounted::child(std::function<int()> fn) {
   const pid_t pid = ::fork();
-  if (pid == 0) ::_exit(fn());
+  if (pid == 0) {
+    // With a copy of the device a child would keep the connection alive that it waits for, and outlive its killed parent.
+    char link[64], target[64];
+    for (int fd = 3; fd < 1024; ++fd) {
+      std::snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+      const ssize_t n = ::readlink(link, target, sizeof target);
+      if (n > 0 && std::string_view(target, static_cast<size_t>(n)) == "/dev/fuse") ::close(fd);
+    }
+    ::_exit(fn());
+  }
   return pid;
 }
 

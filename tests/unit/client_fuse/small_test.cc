@@ -38,6 +38,12 @@ TEST(Process, GroupsOfThisProcess) {
   EXPECT_EQ(*g, std::vector<uint32_t>(own, own + n));
 }
 
+TEST(Process, SignalsThatEndAWaitForALock) {
+  EXPECT_TRUE(parse_signal(status("D (disk sleep)", kTerm, kNone, kNone, kNone, kTerm))) << "handled: it ends a wait for a lock";
+  EXPECT_FALSE(parse_signal(status("D (disk sleep)", kTerm, kNone, kTerm, kNone, kNone))) << "blocked";
+  EXPECT_FALSE(parse_signal(status("D (disk sleep)", kNone, kNone, kNone, kNone, kNone)));
+}
+
 TEST(Process, Dying) {
   EXPECT_TRUE(parse_dying("")) << "gone";
   EXPECT_TRUE(parse_dying(status("Z (zombie)", kNone, kNone, kNone, kNone, kNone)));
