@@ -162,7 +162,8 @@ class ObjectStore {
   virtual Task<Result<WriteResult>> write(WriteArgs args) = 0;
   /// length ≤ 1 MiB. Errors: kStaleGeneration (destroyed), kInval, kIo.
   virtual Task<Result<ReadResult>> read(ObjectId object, uint64_t offset, uint32_t length) = 0;
-  /// SEEK_DATA or SEEK_HOLE within the object; the end counts as a hole. found = false at or beyond the end, or without data.
+  /// SEEK_DATA or SEEK_HOLE within the object; the end of its last block counts as a hole. found = false there and beyond, or
+  /// without data.
   virtual Task<Result<SeekResult>> seek(ObjectId object, uint64_t offset, bool hole) = 0;
   /// Same order and length as `objects` (≤ kMaxStats).
   virtual Task<Result<std::vector<ObjectInfo>>> stat(std::vector<ObjectId> objects) = 0;

@@ -156,13 +156,16 @@ Task<Result<SeekResult>> Store::seek(ObjectId object, uint64_t offset, bool hole
     if (entry->stale) co_return Err(Errc::kStaleGeneration, fmt::format("object {} was destroyed or replaced", object));
     result.size = entry->state.size;
   }
-  if (offset >= result.size) co_return result;
+  // Holes are whole blocks: the file may go on where the object ends, and the rest of the object's last block belongs to its data then,
+  // as on ext4 and XFS. The client doesn't look beyond the end of the file.
+  const uint64_t end = round_up(result.size, kBlockSize);
+  if (offset >= end) co_return result;
   uint64_t block = offset / kBlockSize;
   const uint64_t end_chunk = (result.size - 1) / kChunkSize + 1;
   const auto answer = [&](uint64_t at_block) {
     result.offset = std::max(offset, at_block * kBlockSize);
-    result.found = result.offset < result.size || hole;
-    if (hole) result.offset = std::min(result.offset, result.size);  // the end is a hole
+    result.found = result.offset < end || hole;
+    if (hole) result.offset = std::min(result.offset, end);  // the end is a hole
     return result;
   };
   for (;;) {

@@ -354,9 +354,10 @@ TEST_F(StoreTest, SeekFindsDataAndHolesWithoutReading) {
   EXPECT_EQ(seek(0, false).offset, 3 * kChunkSize + 8192);
   EXPECT_EQ(seek(0, true).offset, 0u);
   EXPECT_EQ(seek(3 * kChunkSize + 9000, false).offset, 3 * kChunkSize + 9000);
-  EXPECT_EQ(seek(3 * kChunkSize + 9000, true).offset, 3 * kChunkSize + 8192 + 5'000) << "the end is a hole";
-  EXPECT_FALSE(seek(3 * kChunkSize + 8192 + 5'000, false).found);
-  EXPECT_FALSE(seek(3 * kChunkSize + 8192 + 5'000, true).found);
+  EXPECT_EQ(seek(3 * kChunkSize + 9000, true).offset, 3 * kChunkSize + 16384) << "the end of the last block is a hole";
+  EXPECT_EQ(seek(3 * kChunkSize + 8192 + 5'000, false).offset, 3 * kChunkSize + 8192 + 5'000) << "a block is data to its end";
+  EXPECT_FALSE(seek(3 * kChunkSize + 16384, false).found);
+  EXPECT_FALSE(seek(3 * kChunkSize + 16384, true).found);
   ASSERT_OK(rig.command(wire::kCmdPunch, a, 1, 3 * kChunkSize, kChunkSize));
   EXPECT_FALSE(seek(0, false).found);
   EXPECT_TRUE(seek(0, true).found);
