@@ -78,9 +78,11 @@ case_reset() {
   local o i
   nacre cluster status "$NACRE_FIELD_CLUSTER" >/dev/null 2>&1 || nacre cluster start "$NACRE_FIELD_CLUSTER"
   for i in 1 2; do nacre_alive "$(nacre_mount_of $i)" || cl up $i; done
-  for o in $(nacre ost list --json --cluster "$NACRE_FIELD_CLUSTER" | python3 -c '
+  local list; list=$(nacre ost list --json --cluster "$NACRE_FIELD_CLUSTER")
+  [[ $list == *'"inactive"'* ]] || return 0
+  for o in $(python3 -c '
 import json, sys
-print(*(t["target"] for t in json.load(sys.stdin)["targets"] if t["state"] == "inactive"))'); do
+print(*(t["target"] for t in json.load(sys.stdin)["targets"] if t["state"] == "inactive"))' <<<"$list"); do
     nacre ost activate --cluster "$NACRE_FIELD_CLUSTER" "$o"
   done
 }
