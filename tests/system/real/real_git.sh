@@ -8,7 +8,7 @@ need git
 export HOME=$work GIT_CONFIG_NOSYSTEM=1 GIT_AUTHOR_DATE='2020-01-01T00:00:00Z' GIT_COMMITTER_DATE='2020-01-01T00:00:00Z'
 git config --global user.name tester; git config --global user.email tester@localhost
 git config --global init.defaultBranch main; git config --global safe.directory '*'; git config --global gc.auto 0
-files=500
+files=150
 [ -z "$long" ] || files=20000
 some_tree "$work/src" "$files"
 rm -f "$work/src/odd/fifo"

@@ -5,7 +5,7 @@
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 need rsync rclone setfacl setfattr getfacl
-files=500
+files=150
 [ -z "$long" ] || files=20000
 some_tree "$work/local" "$files"
 (

@@ -6,7 +6,7 @@
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 need tar sha256sum
-files=2000
+files=600
 [ -z "$long" ] || files=40000
 some_tree "$work/local" "$files"
 if [ -n "$long" ] && [ -f /usr/src/linux-source-6.1.tar.xz ]; then tar -xf /usr/src/linux-source-6.1.tar.xz -C "$work/local"; fi
