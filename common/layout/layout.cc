@@ -37,6 +37,7 @@ bool each_component(const schema::LayoutT& layout, uint64_t offset, uint64_t len
     const size_t i = component_at(layout, offset);
     if (i == layout.components.size()) return false;
     const ComponentT& c = *layout.components[i];
+    if (c.stripe_size == 0) return false;  // damaged
     const uint64_t stop = std::min(end, end_of(c));
     if (!fn(c, (offset - c.start) / c.stripe_size, (stop - 1 - c.start) / c.stripe_size)) return false;
     offset = stop;
@@ -90,7 +91,7 @@ Result<std::vector<Piece>> split(const schema::LayoutT& layout, uint64_t offset,
 
 bool is_instantiated(const schema::LayoutT& layout, uint64_t offset, uint64_t length) {
   return each_component(layout, offset, length, [](const ComponentT& c, uint64_t first, uint64_t last) {
-    if (!c.instantiated || c.osts.empty() || c.stripe_size == 0) return false;
+    if (!c.instantiated || c.osts.empty()) return false;
     const uint64_t count = width(c);
     const uint64_t highest = last - first >= count || first % count > last % count ? count - 1 : last % count;
     return highest < c.stripes_used;

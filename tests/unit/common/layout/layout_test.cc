@@ -197,6 +197,12 @@ TEST(Layout, BadInputIsRefusedNotBelieved) {
   EXPECT_EQ(file_end(*wide.components[0], 2, UINT64_MAX), kMaxFileSize);
 }
 
+TEST(Layout, ADamagedComponentIsNotInstantiated) {
+  LayoutT l;
+  add(l, 0, 0, 0, {1});
+  EXPECT_FALSE(is_instantiated(l, 0, 1)) << "stripes of 0 bytes";
+}
+
 TEST(Layout, ValidateSaysWhatToDo) {
   auto refused = [](auto change, const char* word) {
     LayoutT l;
