@@ -206,6 +206,7 @@ LockOutcome LockTable::set(const LockAsk& ask, bool wait, std::vector<LockWake>&
     sessions_[ask.who.session].inodes.insert(ask.ino);
   } else if (wait) {
     outcome = enqueue(locks, ask);
+    if (outcome == LockOutcome::kQueued) return outcome;  // that sets nobody free, and the queue may be long
   } else {
     outcome = LockOutcome::kBusy;
   }
