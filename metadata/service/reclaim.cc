@@ -47,6 +47,8 @@ LockAsk ask_of(const Call& call, Ino ino, const wire::LockSpecT& spec) {
 Task<Result<Bytes>> reclaim(Core& core, CallPtr call) {
   CO_TRY(auto request, decode<wire::ReclaimRequestT>(call->request.body));
   if (request.opens.size() + request.locks.size() > kMaxReclaims) co_return Err(Errc::kTooBig, fmt::format("a reclaim brings at most {} opens and locks", kMaxReclaims));
+  for (const auto& l : request.locks)
+    if (!l->lock || l->lock->type > kLockWrite || l->lock->start > l->lock->end || l->lock->end > kLockEnd) co_return Err(Errc::kInval, "a malformed lock");
   wire::ReclaimReplyT reply;
   for (const auto& open : request.opens) {
     CO_TRY(bool kept, co_await reclaim_open(core, call, *open));
@@ -58,8 +60,10 @@ Task<Result<Bytes>> reclaim(Core& core, CallPtr call) {
   }
   std::vector<LockWake> woken;
   for (const auto& l : request.locks) {
-    if (!l->lock || l->lock->type > kLockWrite || l->lock->start > l->lock->end || l->lock->end > kLockEnd) co_return Err(Errc::kInval, "a malformed lock");
-    if (core.locks.set(ask_of(*call, Ino(l->ino), *l->lock), false, woken) != LockOutcome::kGranted) reply.refused.push_back(l->lock->handle);
+    const LockAsk ask = ask_of(*call, Ino(l->ino), *l->lock);
+    // A lock goes with its handle: of one that isn't open (it was refused above) nothing would ever release it.
+    const bool open = core.opens.flags(ask.ino, ask.who.session, ask.handle).has_value();
+    if (!open || core.locks.set(ask, false, woken) != LockOutcome::kGranted) reply.refused.push_back(ask.handle);
   }
   core.tell(std::move(woken));
   if (request.done && core.sessions->finish_reclaim(*call->session)) co_await core.settler->close_lost(call->session->id());

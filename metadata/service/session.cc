@@ -43,9 +43,17 @@ Task<Result<wire::AttrT>> directory_at(Core& core, std::string path) {
 }
 }  // namespace
 
+/// A connection belongs to one session for good: what the server calls over it is meant for that one.
+static Result<void> check_free(const Call& call, SessionId wanted) {
+  const auto* context = std::any_cast<PeerContext>(&call.peer->context);
+  if (!context || context->session->id() == wanted) return {};
+  return Err(Errc::kProtocol, fmt::format("this connection belongs to session {}: open another one", context->session->id()));
+}
+
 Task<Result<Bytes>> session_open(Core& core, CallPtr call) {
   CO_TRY(auto request, decode<wire::SessionOpenRequestT>(call->request.body));
   SessionPtr session = request.resume ? core.sessions->resume(SessionId(request.resume), request.client_uuid) : nullptr;
+  CO_CHECK_OK(check_free(*call, session ? session->id() : SessionId()));
   const std::string subdir = session ? session->record().subdir : request.subdir;
   CO_TRY(wire::AttrT root, co_await directory_at(core, subdir));  // first: a mount of nothing leaves no session behind
   wire::SessionOpenReplyT reply;
@@ -70,6 +78,7 @@ Task<Result<Bytes>> session_open(Core& core, CallPtr call) {
 
 Task<Result<Bytes>> session_bind(Core& core, CallPtr call) {
   CO_TRY(auto request, decode<wire::SessionBindRequestT>(call->request.body));
+  CO_CHECK_OK(check_free(*call, SessionId(request.session)));
   SessionPtr session = core.sessions->find(SessionId(request.session));
   if (!session || session->state() == Session::State::kEvicting) co_return Err(Errc::kNoSession, fmt::format("session {} is unknown or was evicted", request.session));
   session->seen(core.clock.boot());

@@ -204,9 +204,11 @@ TEST_F(RecoveryTest, WhatIsGoneIsRefused) {
   auto q = done();
   add_open(q, ino, 1, O_RDWR);
   add_open(q, Ino(999'999), 2, O_RDONLY);
+  add_lock(q, Ino(999'999), 2, 5, kLockRead);
   auto back = a.call<rpc::Method::kReclaim>(q);
   ASSERT_TRUE(back);
-  EXPECT_EQ(back->refused, (std::vector<uint64_t>{2}));
+  EXPECT_EQ(back->refused, (std::vector<uint64_t>{2, 2})) << "the file, and its lock with it";
+  EXPECT_EQ(world.core().locks.total(), 0u);
 }
 
 TEST_F(RecoveryTest, AnInterruptedEvictionIsCompleted) {

@@ -169,13 +169,28 @@ TEST_F(SessionTest, SubdirectoriesAreFoundAtMount) {
   ASSERT_TRUE(other.connect());
   wire::SessionOpenRequestT q;
   q.client_uuid = other.uuid();
+  q.subdir = "/nowhere";
+  EXPECT_EQ(other.call<rpc::Method::kSessionOpen>(q).error().code, Errc::kNoEnt);
+  EXPECT_EQ(world.core().sessions->size(), 1u) << "a failed mount leaves no session";
   q.subdir = "/home/";
   auto opened = other.call<rpc::Method::kSessionOpen>(q);
   ASSERT_TRUE(opened) << opened.error().message();
   EXPECT_EQ(opened->root->ino, made->attr->ino);
-  q.subdir = "/nowhere";
-  EXPECT_EQ(other.call<rpc::Method::kSessionOpen>(q).error().code, Errc::kNoEnt);
-  EXPECT_EQ(world.core().sessions->size(), 2u) << "a failed mount leaves no session";
+}
+
+TEST_F(SessionTest, AConnectionBelongsToOneSession) {
+  TestClient a(world), b(world);
+  ASSERT_TRUE(a.mount());
+  ASSERT_TRUE(b.mount());
+  wire::SessionBindRequestT bind;
+  bind.session = b.session;
+  EXPECT_EQ(a.call<rpc::Method::kSessionBind>(bind).error().code, Errc::kProtocol) << "it would get what b is told";
+  bind.session = a.session;
+  EXPECT_TRUE(a.call<rpc::Method::kSessionBind>(bind)) << "again the same";
+  wire::SessionOpenRequestT open;
+  open.client_uuid = a.uuid();
+  EXPECT_EQ(a.call<rpc::Method::kSessionOpen>(open).error().code, Errc::kProtocol);
+  EXPECT_EQ(world.core().sessions->size(), 2u);
 }
 
 TEST_F(SessionTest, GoodbyeLeavesNothing) {
