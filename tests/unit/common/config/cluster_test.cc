@@ -111,6 +111,7 @@ TEST(ParseCluster, ComplaintsNameFileLineKeyAndWhatIsAllowed) {
   EXPECT_THAT(complaint("[oss]\nblock_cache = -1\n"), HasSubstr("the number -1"));
   EXPECT_THAT(complaint("[mds.sub]\n"), HasSubstr("[mds] has no key 'sub'"));
   EXPECT_THAT(complaint("oops\n"), StartsWith("c.toml:9: this is no TOML: "));
+  for (const char* header : {"[*]\n", "[\vR)\n", "[[@]]\n", "[\xe2\x80\xa8R]\n", "\xc5\xa1\n"}) EXPECT_THAT(complaint(header), StartsWith("c.toml:9: this is no TOML: ")) << header;
   EXPECT_THAT(complaint("[layout]\nstripe_size = 100000\n"), HasSubstr("multiple of 64 KiB"));
   EXPECT_THAT(complaint("[lease]\nterm = \"8s\"\n"), testing::AllOf(StartsWith("c.toml:10: "), HasSubstr("at most half")));
   EXPECT_THAT(complaint("[oss]\nheartbeat = \"5s\"\n"), HasSubstr("at most a third"));
