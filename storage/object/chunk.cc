@@ -118,7 +118,7 @@ Result<Chunk> Chunk::decode(std::string_view value, uint64_t capacity) {
   Chunk c;
   if (record->runs()) {
     c.runs_.resize(record->runs()->size());
-    std::memcpy(c.runs_.data(), record->runs()->Data(), c.runs_.size() * sizeof(Run));
+    if (!c.runs_.empty()) std::memcpy(c.runs_.data(), record->runs()->Data(), c.runs_.size() * sizeof(Run));
   }
   if (record->sums()) c.sums_.assign(record->sums()->begin(), record->sums()->end());
   uint32_t end = 0;

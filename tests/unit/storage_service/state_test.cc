@@ -86,7 +86,7 @@ TEST_F(Sessions, AreBounded) {
   }
   EXPECT_EQ(table_.results(), SessionTable::kMaxResultsPerSession);
   EXPECT_EQ(table_.begin(kSession, {3 * SessionTable::kMaxResultsPerSession, kCut, 3 * SessionTable::kMaxResultsPerSession * 4096, 4096}).verdict, Verdict::kDone);
-  for (uint64_t s = 100; s < 100 + 2 * SessionTable::kMaxResults / 64; ++s)
+  for (uint64_t s = 100; s < 100 + SessionTable::kMaxResults / 64 * 9 / 8; ++s)
     for (uint64_t i = 1; i <= 64; ++i) {
       const SessionTable::Write w{i, kCut, 0, 1};
       if (table_.begin(SessionId(s), w).verdict == Verdict::kRun) table_.finish(SessionId(s), w, result(i));

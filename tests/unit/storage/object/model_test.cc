@@ -169,7 +169,7 @@ class Actor {
     if (rng_.below(2)) offset = round_down(offset, kBlockSize);
     if (offset + length > kMaxSize) offset = kMaxSize - length;
     std::string data(length, '\0');
-    SeededRng(rng_.u64()).fill(std::as_writable_bytes(std::span(data.data(), data.size())));
+    test_bytes(std::as_writable_bytes(std::span(data.data(), data.size())), rng_.u64());
     const bool sync = rng_.below(20) == 0;
 
     Pending p;
