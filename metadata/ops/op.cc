@@ -84,6 +84,7 @@ Result<Ino> OpContext::new_ino() {
   if (!new_ino_) {
     auto number = services_.inos.take();
     if (!number) return park({Park::Kind::kNumbers, {}, 0});
+    if (*number >= kInoLimit) return Err(Errc::kNoSpc, "all inode numbers of this metadata server have been given out");
     new_ino_ = Ino(*number);
   }
   return *new_ino_;

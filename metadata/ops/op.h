@@ -129,6 +129,9 @@ class OpContext {
   std::map<Ino, uint64_t> truncated_;
 };
 
+/// Inode numbers are below this: the 8 bits above say which metadata target has the inode, and this server is target 0.
+inline constexpr uint64_t kInoLimit = uint64_t{1} << 40;
+
 /// Changelog kinds.
 inline constexpr uint16_t kLogCreate = 1, kLogMkdir = 2, kLogMknod = 3, kLogSymlink = 4, kLogLink = 5, kLogUnlink = 6, kLogRmdir = 7, kLogRename = 8, kLogSetattr = 9, kLogXattr = 10;
 

@@ -7,8 +7,9 @@ namespace nacre::mds::methods {
 
 Task<Result<Bytes>> ost_register(Core& core, CallPtr call) {
   CO_TRY(auto q, decode<wire::OstRegisterRequestT>(call->request.body));
-  if (q.max_ino >= uint64_t{1} << 48 || q.max_command >= uint64_t{1} << 62) co_return Err(Errc::kCorrupt, fmt::format("ost{} reports objects with impossible numbers: run nacre fsck", q.ost));
-  core.inos->skip_past(q.max_ino);
+  if (q.max_ino >= kInoLimit || q.max_command >= uint64_t{1} << 62) co_return Err(Errc::kCorrupt, fmt::format("ost{} reports objects with impossible numbers: run nacre fsck", q.ost));
+  CO_CHECK_OK(core.registry->may_enroll(q));
+  core.inos->skip_past(q.max_ino);  // before it is up: no new file may get the number of an object that lies there
   core.commands->skip_past(q.max_command);
   CO_TRY(auto reply, co_await core.registry->enroll(std::move(q)));
   co_return encode(reply);

@@ -76,18 +76,29 @@ wire::OstRegisterReplyT Registry::greeting(const Target& t) const {
   return reply;
 }
 
+Result<void> Registry::may_enroll(const wire::OstRegisterRequestT& request) const {
+  NACRE_CHECK_OK(check(request));
+  std::lock_guard guard(mutex_);
+  return check_identity(request);
+}
+
+/// Under the mutex.
+Result<void> Registry::check_identity(const wire::OstRegisterRequestT& request) const {
+  auto it = targets_.find(OstId(request.ost));
+  if (it == targets_.end() && targets_.size() >= kMaxOsts) return Err(Errc::kRetryLater, fmt::format("the cluster has its most storage targets, {}", kMaxOsts));
+  if (it != targets_.end() && it->second.record.uuid != request.uuid)
+    return Err(Errc::kNotOurs, fmt::format("ost{} is on record with another identity: the directory was formatted anew or the number is used twice; give the new target a number of its own", request.ost));
+  return {};
+}
+
 Task<Result<wire::OstRegisterReplyT>> Registry::enroll(wire::OstRegisterRequestT request) {
   CO_CHECK_OK(check(request));
   wire::OstRegisterReplyT reply;
   Result<JournalNo> committed = JournalNo{};
   {
     std::lock_guard guard(mutex_);
-    const OstId id(request.ost);
-    auto it = targets_.find(id);
-    if (it == targets_.end() && targets_.size() >= kMaxOsts) co_return Err(Errc::kRetryLater, fmt::format("the cluster has its most storage targets, {}", kMaxOsts));
-    if (it != targets_.end() && it->second.record.uuid != request.uuid)
-      co_return Err(Errc::kNotOurs, fmt::format("ost{} is on record with another identity: the directory was formatted anew or the number is used twice; give the new target a number of its own", request.ost));
-    Target& t = targets_[id];
+    CO_CHECK_OK(check_identity(request));
+    Target& t = targets_[OstId(request.ost)];
     schema::OstRecordT& r = t.record;
     const bool differs = r.address != request.address || r.host != request.host || r.pool != request.pools || r.capacity != request.capacity || r.uuid.empty();
     r.id = request.ost;

@@ -36,6 +36,8 @@ class Registry {
   /// Errors: as View's and Journal's.
   static Result<std::unique_ptr<Registry>> open(Journal& journal, Options options);
 
+  /// Would enroll() take it? Its errors. Asked before anything else that the target tells is believed.
+  Result<void> may_enroll(const wire::OstRegisterRequestT& request) const;
   /// A target says that it is there. Durable before the reply. On a loop. Errors, with a sentence: kInval (malformed),
   /// kNotOurs (the number is another target's), kRetryLater (too many).
   Task<Result<wire::OstRegisterReplyT>> enroll(wire::OstRegisterRequestT request);
@@ -78,6 +80,7 @@ class Registry {
   bool presumed_up(const Target& t) const;
   void changed();
   wire::OstRegisterReplyT greeting(const Target& t) const;
+  Result<void> check_identity(const wire::OstRegisterRequestT& request) const;
 
   Journal& journal_;
   Options options_;

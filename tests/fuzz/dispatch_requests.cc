@@ -302,7 +302,7 @@ void fill(wire::OstRegisterRequestT& q, Pick& p) {
   q.used = p.length();
   q.available = p.length();
   q.incarnation = p.below(4);
-  q.max_ino = p.one_in(4) ? p.of<uint64_t>({(uint64_t{1} << 40) - 1, (uint64_t{1} << 48) - 1, UINT64_MAX}) : p.below(20);
+  q.max_ino = p.one_in(4) ? p.of<uint64_t>({(uint64_t{1} << 40) - 1, uint64_t{1} << 40, UINT64_MAX}) : p.below(20);
   q.max_command = p.one_in(4) ? p.of<uint64_t>({(uint64_t{1} << 62) - 1, UINT64_MAX}) : p.below(20);
 }
 void fill(wire::OstHeartbeatRequestT& q, Pick& p) {

@@ -448,7 +448,7 @@ static void check_store(const Store& store, const Journal& journal) {
   for (const auto& f : faults) std::fprintf(stderr, "dispatch_fuzz: %s\n", f.c_str());
   if (!faults.empty()) fault("the namespace is damaged");
   (void)View(store, Tier::kFull).scan(Family::kInode, "", "", [](std::string_view key, std::string_view) {
-    if (auto ino = parse_inode_key(key); !ino || ino->v >= uint64_t{1} << 48) fault("an inode number beyond 2^48");
+    if (auto ino = parse_inode_key(key); !ino || ino->v >= kInoLimit) fault("an inode number of another metadata target");
     return true;
   });
 }

@@ -66,6 +66,31 @@ TEST_F(SessionTest, RolesAreKeptApart) {
   EXPECT_EQ(storage.call<rpc::Method::kOstRegister>({}).error().code, Errc::kInval) << "may register, but not like this";
 }
 
+TEST_F(SessionTest, NumbersThatTargetsHaveAreNotGivenOutAgain) {
+  StandInOst ost(world, 0, [this] { return world.mds(); });
+  TestClient client(world), storage(world);
+  ASSERT_TRUE(client.mount());
+  ASSERT_TRUE(storage.connect(wire::kRoleOss));
+  auto next = [&](std::string_view name) { return client.once<rpc::Method::kMknod>(mkdir(name))->attr->ino; };
+  const uint64_t first = next("a");
+  wire::OstRegisterRequestT q;
+  q.ost = 0;
+  q.uuid.assign(16, 1);
+  q.address = "127.0.0.1:1";
+  q.max_ino = 1'000'000;
+  EXPECT_EQ(storage.call<rpc::Method::kOstRegister>(q).error().code, Errc::kNotOurs) << "ost0 is another one";
+  EXPECT_EQ(next("b"), first + 1) << "what it says is not believed";
+  q.ost = 1;
+  q.max_ino = kInoLimit;
+  EXPECT_EQ(storage.call<rpc::Method::kOstRegister>(q).error().code, Errc::kCorrupt) << "another metadata target's number";
+  q.max_ino = 1'000'000;
+  ASSERT_TRUE(storage.call<rpc::Method::kOstRegister>(q));
+  EXPECT_EQ(next("c"), 1'000'001u);
+  q.max_ino = kInoLimit - 1;
+  ASSERT_TRUE(storage.call<rpc::Method::kOstRegister>(q));
+  EXPECT_EQ(client.once<rpc::Method::kMknod>(mkdir("d")).error().code, Errc::kNoSpc);
+}
+
 TEST_F(SessionTest, MalformedBodiesAreRefused) {
   TestClient c(world);
   ASSERT_TRUE(c.mount());
