@@ -90,6 +90,8 @@ StoreOptions store_options(const ServiceOptions& o) {
   out.direct = settings.oss_io == "direct";
   out.uring = settings.oss_uring;
   out.fatal = o.fatal;
+  out.device = o.device;
+  out.env = o.env;
   return out;
 }
 }  // namespace

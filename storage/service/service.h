@@ -19,6 +19,8 @@ struct ServiceOptions {
   wire::Key key{};                       ///< of the cluster
   /// Told once when the target can't go on (P1.12); has to end the process at once. Any thread.
   std::function<void(Error)> fatal;
+  std::shared_ptr<BlockDevice> device;   ///< instead of DIR/blocks (tests)
+  rocksdb::Env* env = nullptr;           ///< instead of the system's (tests)
 };
 
 struct ServiceState;
