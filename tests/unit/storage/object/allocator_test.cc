@@ -65,7 +65,7 @@ TEST(Allocator, WindowsAreGivenBackWhenSpaceIsShort) {
 
 TEST(Allocator, NothingIsGivenTwiceAndNothingIsLost) {
   constexpr uint64_t kBlocks = 20'000;
-  for (uint64_t seed = 1; seed <= (testing::long_form() ? 100 : 5); ++seed) {
+  for (uint64_t seed = 1; seed <= (testing::long_form() ? 100 : 3); ++seed) {
     SeededRng rng(seed);
     Allocator a(kBlocks);
     a.add_clean({0, kBlocks});

@@ -181,7 +181,7 @@ TEST(Index, AGapInTheMiddleEndsTheReplay) {
 
 TEST(Index, APowerCutLeavesAPrefixThatHoldsAllThatWasSynced) {
   SeededRng rng(11);
-  for (int round = 0; round < (storage::testing::long_form() ? 100 : 10); ++round) {
+  for (int round = 0; round < (storage::testing::long_form() ? 100 : 4); ++round) {
     TempDir t;
     auto power = std::make_shared<Power>();
     PowerEnv env(power);

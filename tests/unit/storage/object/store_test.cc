@@ -471,7 +471,7 @@ TEST_F(StoreTest, NewDataStopsAtTheReserveOverwritesAtHalfCommandsNever) {
   EXPECT_ERR(rig.write(a, offset, Rig::bytes(kMaxIo, 1)), Errc::kNoSpc);
   EXPECT_EQ(rig.device->writes(), writes) << "decided before data is taken";
   // Overwriting goes on for ever: the txg brings the replaced blocks back.
-  for (uint64_t i = 0; i < 3 * offset / kMaxIo; ++i) ASSERT_OK(rig.write(a, i * kMaxIo % offset, Rig::bytes(kMaxIo, i)));
+  for (uint64_t i = 0; i < offset / kMaxIo + 8; ++i) ASSERT_OK(rig.write(a, i * kMaxIo % offset, Rig::bytes(kMaxIo, i)));
   EXPECT_ERR(rig.command(wire::kCmdAllocate, Rig::object(7), 1, 0, 8 * MiB), Errc::kNoSpc);
   ASSERT_OK(rig.command(wire::kCmdTruncate, a, 2, offset / 2 + 1));
   ASSERT_OK(rig.write(Rig::object(8), 0, Rig::bytes(kMaxIo, 1)));
