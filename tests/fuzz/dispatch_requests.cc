@@ -46,10 +46,10 @@ struct Pick {
   template <class T>
   T of(std::initializer_list<T> values) { return *(values.begin() + below(static_cast<uint32_t>(values.size()))); }
 
-  uint64_t ino() { return one_in(12) ? of<uint64_t>({0, UINT64_MAX, uint64_t{1} << 48, 999'999}) : 1 + below(14); }
+  uint64_t ino() { return one_in(12) ? of<uint64_t>({0, UINT64_MAX, uint64_t{1} << 48, 999'999}) : 1 + below(9); }
   uint64_t dir() { return one_in(4) ? ino() : of<uint64_t>({1, kDir, kSub}); }
-  uint64_t file() { return one_in(3) ? ino() : of<uint64_t>({kFile, kOther, 8, 9}); }
-  uint64_t handle() { return one_in(12) ? of<uint64_t>({0, UINT64_MAX, 77}) : 1 + below(5); }
+  uint64_t file() { return one_in(10) ? ino() : of<uint64_t>({kFile, kFile, kFile, kFile, kOther, 8, 9}); }
+  uint64_t handle() { return one_in(20) ? of<uint64_t>({0, UINT64_MAX, 77}) : of<uint64_t>({1, 1, 1, 1, 2, 2, 3, 4}); }
   uint64_t offset() { return of<uint64_t>({0, 1, 4095, 64 * KiB, 4 * MiB, 4 * MiB + 1, 5 * MiB, GiB, kMaxFileSize - 1, kMaxFileSize, UINT64_MAX}); }
   uint64_t length() { return of<uint64_t>({0, 1, 4096, 100'000, 6 * MiB, 100 * MiB, kMaxFileSize, UINT64_MAX}); }
   int64_t time() { return of<int64_t>({0, 1, -1, 1'000'000'000, 1'700'000'000'000'000'000, INT64_MAX, INT64_MIN}); }
@@ -58,6 +58,18 @@ struct Pick {
   Bytes name() {
     if (one_in(10)) return as_bytes(of<std::string>({"", ".", "..", "a/b", ".snapshot", std::string(255, 'x'), std::string(256, 'x'), std::string("\0", 1)}));
     return as_bytes(of<std::string>({"d", "sub", "f", "f2", "g", "l", "p", "n0", "n1", "n2"}));
+  }
+  /// A name in a directory: mostly one that is there, at least at first.
+  void entry(uint64_t& parent, Bytes& n) {
+    static const std::pair<uint64_t, const char*> kThere[] = {{1, "d"}, {1, "f"}, {1, "f2"}, {1, "l"}, {1, "p"}, {kDir, "sub"}, {kDir, "g"}, {1, "n0"}, {1, "n1"}, {kDir, "n0"}, {kSub, "n0"}};
+    if (one_in(4)) {
+      parent = dir();
+      n = name();
+      return;
+    }
+    const auto& [at, text] = kThere[below(std::size(kThere))];
+    parent = at;
+    n = as_bytes(text);
   }
   std::string attribute() { return of<std::string>({"user.a", "user.b", "user.nacre.x", "trusted.t", "security.capability", "system.posix_acl_access", "system.posix_acl_default", "user.", "other"}); }
   Bytes acl() {
@@ -146,10 +158,7 @@ void fill(wire::ReclaimRequestT& q, Pick& p) {
   }
   q.done = p.one_in(2);
 }
-void fill(wire::LookupRequestT& q, Pick& p) {
-  q.parent = p.dir();
-  q.name = p.name();
-}
+void fill(wire::LookupRequestT& q, Pick& p) { p.entry(q.parent, q.name); }
 void fill(wire::GetattrRequestT& q, Pick& p) { q.ino = p.ino(); }
 void fill(wire::SetattrRequestT& q, Pick& p) {
   q.ino = p.ino();
@@ -173,8 +182,7 @@ void fill(wire::MknodRequestT& q, Pick& p) {
   if (!p.one_in(4)) q.symlink = as_bytes(p.one_in(8) ? std::string(4096, 's') : "d/sub");
 }
 void fill(wire::CreateRequestT& q, Pick& p) {
-  q.parent = p.dir();
-  q.name = p.name();
+  p.entry(q.parent, q.name);
   q.mode = p.below(010000);
   q.umask = p.below(01000);
   q.flags = p.flags() | O_CREAT;
@@ -196,15 +204,12 @@ void fill(wire::CloseRequestT& q, Pick& p) {
   q.unsure = p.one_in(3);
 }
 void fill(wire::UnlinkRequestT& q, Pick& p) {
-  q.parent = p.dir();
-  q.name = p.name();
+  p.entry(q.parent, q.name);
   q.rmdir = p.one_in(3);
 }
 void fill(wire::RenameRequestT& q, Pick& p) {
-  q.parent = p.dir();
-  q.name = p.name();
-  q.new_parent = p.dir();
-  q.new_name = p.name();
+  p.entry(q.parent, q.name);
+  p.entry(q.new_parent, q.new_name);
   q.flags = p.one_in(3) ? p.below(5) : 0;
 }
 void fill(wire::LinkRequestT& q, Pick& p) {
@@ -340,8 +345,24 @@ const std::vector<uint8_t>& methods() {
 #define NACRE_METHOD(name, number, req, rep, flags) number,
 #include "common/rpc/methods.def"
 #undef NACRE_METHOD
-      kWriteObject, kWriteObject, kKill, kStop, kTargetsDown, kTargetsUp, kHangUp, kNoSpace};
+      kWriteObject, kKill, kStop, kTargetsDown, kTargetsUp, kHangUp, kNoSpace};
   return all;
+}
+/// How often a random step is this: what changes names and files most, what ends a session or is served by nobody least.
+uint32_t weight(uint8_t method) {
+  if (method >= 20 && method <= 44) return 10;
+  if (method >= 50 && method <= 52) return 10;
+  if (method == kWriteObject) return 20;
+  if (method == 6 || method == 7 || method == 80 || method == 81 || method == kTargetsUp) return 3;
+  return 1;
+}
+uint8_t some_method(Pick& p) {
+  static const std::vector<uint8_t> bag = [] {
+    std::vector<uint8_t> out;
+    for (uint8_t m : methods()) out.insert(out.end(), weight(m), m);
+    return out;
+  }();
+  return bag[p.below(static_cast<uint32_t>(bag.size()))];
 }
 /// Who may ask this.
 uint8_t caller_of(uint8_t method, Pick& p) {
@@ -358,7 +379,7 @@ Step step_of(uint8_t method, Pick& p) {
   s.who = caller_of(method, p);
   s.slot = static_cast<uint8_t>(p.one_in(16) ? 200 : p.below(3));
   s.sequence = p.one_in(4) ? static_cast<uint8_t>(p.below(4)) : kNext;
-  s.flags = static_cast<uint8_t>((p.one_in(4) ? kHold : 0) | (p.one_in(8) ? kPause : 0) | (p.one_in(40) ? kLongPause : 0) | (p.one_in(40) ? kWrongSession : 0));
+  s.flags = static_cast<uint8_t>((p.one_in(4) ? kHold : 0) | (p.one_in(8) ? kPause : 0) | (p.one_in(100) ? kLongPause : 0) | (p.one_in(40) ? kWrongSession : 0) | (p.one_in(8) ? kForlorn : 0));
   s.timeout = p.one_in(8) ? 20 : 0;
   s.body = body_for(method, p);
   return s;
@@ -367,10 +388,7 @@ Step step_of(uint8_t method, Pick& p) {
 
 Step random_step(std::minstd_rand& rng) {
   Pick p{rng};
-  for (;;) {
-    const uint8_t m = methods()[p.below(static_cast<uint32_t>(methods().size()))];
-    if ((m != kKill && m != kStop) || p.one_in(4)) return step_of(m, p);  // a restart takes longer than a hundred requests
-  }
+  return step_of(some_method(p), p);
 }
 
 std::vector<std::pair<std::string, Script>> seeds() {

@@ -16,8 +16,9 @@ enum Who : uint8_t { kClientA, kClientB, kUser, kStranger, kTool, kStorage, kCal
 /// In the place of a method: not a request. kWriteObject: body as an ObjectReport. kKill, kStop: the server starts again, after
 /// a kill or a clean stop; sessions reclaim at once unless the slot is odd. kHangUp: the caller's connection ends.
 inline constexpr uint8_t kWriteObject = 200, kKill = 201, kStop = 202, kTargetsDown = 203, kTargetsUp = 204, kHangUp = 205, kNoSpace = 206;
-/// Step.flags. kHold: the next step doesn't wait for the answer. kPause, kLongPause: 200 ms or 40 s pass afterwards.
-inline constexpr uint8_t kHold = 1, kPause = 2, kLongPause = 4, kWrongSession = 8;
+/// Step.flags. kHold: the next step doesn't wait for the answer. kPause, kLongPause: 200 ms or 40 s pass afterwards. kForlorn:
+/// a client without a session (any more) doesn't get one first.
+inline constexpr uint8_t kHold = 1, kPause = 2, kLongPause = 4, kWrongSession = 8, kForlorn = 16;
 /// Step.sequence: none, the slot's next, its last again; anything else is that number.
 inline constexpr uint8_t kUnslotted = 0, kNext = 1, kRepeat = 2;
 /// Script.options. kToTheEnd: all sessions are evicted and nothing may be left. kReopen: what lies on disk is checked too (slow).

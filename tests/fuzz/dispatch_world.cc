@@ -157,7 +157,7 @@ World::World(std::string directory, std::unique_ptr<Store> store) : World(std::m
   clock_.advance(3600 * kSecond);  // later than what the template holds
   open(std::move(store));
   sessions_ = {1, 2, 3};
-  join(true);
+  join_all(true);
   auto open_file = [&](uint8_t who, uint64_t handle, uint32_t flags) {
     wire::OpenRequestT q;
     q.cred = std::make_unique<wire::CredT>();
@@ -241,21 +241,33 @@ void World::serve_targets(bool up) {
   incarnation_ += up;
 }
 
-/// The clients come, or come back.
-void World::join(bool reclaim) {
-  for (uint8_t who : {kClientA, kClientB, kUser}) {
-    wire::SessionOpenRequestT q;
-    q.client_uuid.assign(16, who);
-    q.host = "fuzz";
-    q.mount = "/mnt";
-    q.resume = sessions_[who];
-    auto reply = decode<wire::SessionOpenReplyT>(must(who, rpc::Method::kSessionOpen, encode(q)));
-    sessions_[who] = reply->session;
-    if (!reclaim) continue;
-    wire::ReclaimRequestT done;
-    done.done = true;
-    must(who, rpc::Method::kReclaim, encode(done));
-  }
+/// A client comes, or comes back over a new connection.
+void World::join(uint8_t who, bool reclaim) {
+  wire::SessionOpenRequestT q;
+  q.client_uuid.assign(16, who);
+  q.host = "fuzz";
+  q.mount = "/mnt";
+  q.resume = sessions_[who];
+  auto reply = decode<wire::SessionOpenReplyT>(must(who, rpc::Method::kSessionOpen, encode(q)));
+  if (reply->session != sessions_[who]) std::erase_if(sequences_, [who](const auto& s) { return s.first.first == who; });
+  sessions_[who] = reply->session;
+  if (!reclaim) return;
+  wire::ReclaimRequestT done;
+  done.done = true;
+  must(who, rpc::Method::kReclaim, encode(done));
+}
+
+void World::join_all(bool reclaim) {
+  for (uint8_t who : {kClientA, kClientB, kUser}) join(who, reclaim);
+}
+
+/// A client whose session or connection has ended begins anew.
+void World::revive(uint8_t who) {
+  const auto* context = std::any_cast<PeerContext>(&callers_[who]->context);
+  if (context && core_->sessions->find(context->session->id()) && context->session->state() != Session::State::kEvicting) return;
+  callers_[who]->close(Error(Errc::kDisconnected));
+  callers_[who] = make_caller(runtime_->loop(0), who);
+  join(who, true);
 }
 
 std::unique_ptr<Store> World::open_store(const std::string& directory) {
@@ -281,7 +293,7 @@ void World::make_template(const std::string& directory) {
   if (auto made = Store::format(so); !made) fault("the template can't be made: " + made.error().message());
   World world(directory, Bare{});
   world.open();
-  world.join(false);
+  world.join_all(false);
   world.populate();
   world.check();
   (void)world.close(true);
@@ -431,9 +443,10 @@ void World::play(const Step& step) {
     case kStop:
       (void)close(step.method == kStop);
       open();
-      return join(step.slot % 2 == 0);
+      return join_all(step.slot % 2 == 0);
     default: break;
   }
+  if (who <= kUser && !(step.flags & kForlorn) && step.method >= 20) revive(who);
   auto answer = send(who, step);
   pending_.push_back(answer);
   if (!(step.flags & kHold) && !wait([&] { return answer->done; }, kAnswerLimit)) fault(fmt::format("{} is never answered", rpc::method_name(step.method)));

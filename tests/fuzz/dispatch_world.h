@@ -58,7 +58,9 @@ class World {
   World(std::string directory, Bare);
   void open(std::unique_ptr<Store> store = nullptr);
   std::unique_ptr<Store> close(bool clean);
-  void join(bool reclaim);
+  void join(uint8_t who, bool reclaim);
+  void join_all(bool reclaim);
+  void revive(uint8_t who);
   void populate();
   void serve_targets(bool up);
   rpc::Reply ask(uint8_t who, rpc::Method method, Bytes body);
