@@ -15,7 +15,7 @@ inline constexpr uint8_t kCapRead = 1, kCapWrite = 2;
 /// HelloRequest.role
 inline constexpr uint8_t kRoleClient = 1, kRoleMds = 2, kRoleOss = 3, kRoleAdmin = 4;
 /// Object command kinds
-inline constexpr uint8_t kCmdDestroy = 1, kCmdTruncate = 2, kCmdPunch = 3, kCmdZero = 4, kCmdAllocate = 5;
+inline constexpr uint8_t kCmdDestroy = 1, kCmdTruncate = 2, kCmdPunch = 3, kCmdZero = 4, kCmdAllocate = 5, kCmdSeal = 6, kCmdUnseal = 7;
 /// OST states
 inline constexpr uint8_t kOstActive = 0, kOstInactive = 1, kOstDraining = 2;
 
