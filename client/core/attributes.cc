@@ -12,6 +12,7 @@ constexpr Nanos kStatfsLimit = 1 * kSecond;
 Task<Result<Attr>> FilesystemImpl::getattr(Ino ino, Caller caller) {
   wire::GetattrRequestT request;
   request.ino = ino.v;
+  if (auto inode = core_->inodes.find(ino)) request.unwritten = !inode->ever_written.load();
   CO_TRY(auto reply, co_await core_->mds.call<rpc::Method::kGetattr>(std::move(request), begin("Getattr", std::move(caller))));
   if (!reply.attr) co_return Err(Errc::kProtocol, "a Getattr reply without attributes");
   co_return core_->shown(std::move(reply.attr));

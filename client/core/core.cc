@@ -84,6 +84,7 @@ ClientStatus Core::status() const {
   s.in_flight = oldest.count;
   s.oldest_wait = oldest.age;
   s.oldest_wait_text = oldest.text;
+  for (auto& w : waits.list(clock().boot(), kMaxWaitingShown)) s.waiting.push_back({w.age, std::move(w.operation), std::move(w.server)});
   s.read_bytes = read_bytes.load();
   s.written_bytes = written_bytes.load();
   s.retries = retries.load() + mds.retries();

@@ -19,7 +19,7 @@ namespace nacre::client {
 
 inline constexpr Nanos kHousekeeping = 500 * kMillisecond;
 inline constexpr Nanos kTidyAfter = 2 * kSecond;      ///< retained data without traffic is committed after this
-inline constexpr Nanos kDisconnectLimit = 20 * kSecond, kDrainLimit = 5 * kSecond;  ///< to commit and close; then for operations to end
+inline constexpr Nanos kCloseLimit = 5 * kSecond, kDrainLimit = 3 * kSecond;  ///< to close the session; then for operations to end
 inline constexpr size_t kMaxTargets = 10'000;
 inline constexpr int kMaxLayoutRounds = 8;   ///< of one read, write or seek; each needs a truncate to 0 by somebody in between
 inline constexpr int kMaxRightsRetries = 4;  ///< of one piece, for expired or refused capabilities

@@ -36,10 +36,10 @@ Task<Result<void>> FilesystemImpl::connect(Nanos deadline, CancelPtr cancel) {
   co_return Result<void>{};
 }
 
-Task<void> FilesystemImpl::disconnect() {
+Task<void> FilesystemImpl::disconnect(Nanos limit) {
   auto core = core_;
   if (core->stopping()) co_return;
-  Nanos deadline = core->clock().boot() + kDisconnectLimit;
+  Nanos deadline = core->clock().boot() + limit;
   if (core->mds.session()) {
     auto op = make_op(core, "unmount", Caller{});
     op->limit(deadline);
@@ -50,7 +50,7 @@ Task<void> FilesystemImpl::disconnect() {
     }
   }
   core->stop->fire(Error(Errc::kShutdown, "the filesystem is being unmounted"));
-  co_await core->mds.close(std::min(deadline, core->clock().boot() + 5 * kSecond));
+  co_await core->mds.close(std::min(deadline, core->clock().boot() + kCloseLimit));
   core->locks.lost(Error(Errc::kShutdown, "the filesystem is being unmounted"));
   auto targets = core->targets();
   co_await core->on_every_loop([targets](Loop& loop) {

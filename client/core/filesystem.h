@@ -120,6 +120,8 @@ struct ServerStatus {
   uint64_t checksum_errors = 0;
   uint64_t resent = 0;                        ///< writes resent after restarts of the target
 };
+inline constexpr size_t kMaxWaitingShown = 100;
+struct WaitingOperation { Nanos age = 0; std::string operation, server; };
 struct ClientStatus {
   uint64_t session = 0;
   uint64_t map_version = 0;
@@ -128,6 +130,7 @@ struct ClientStatus {
   uint64_t in_flight = 0;                     ///< operations being worked on
   Nanos oldest_wait = 0;                      ///< how long the longest waiting one has waited
   std::string oldest_wait_text;               ///< "Lookup on mds 10.0.0.1:7700"
+  std::vector<WaitingOperation> waiting;      ///< oldest first, at most kMaxWaitingShown
   uint64_t read_bytes = 0, written_bytes = 0, retries = 0;
   std::vector<ServerStatus> servers;
 };
@@ -141,8 +144,9 @@ class Filesystem {
   /// Opens the session. Errors: kAuth, kNotOurs, kVersion, kNoEnt (subdir) at once; waits for a server that is not
   /// reachable until `cancel`, the soft limit or `deadline` (boot time).
   virtual Task<Result<void>> connect(Nanos deadline = kForever, CancelPtr cancel = nullptr) = 0;
-  /// Commits what is not stable, closes handles and session. Operations in progress end with kShutdown. Bounded wait.
-  virtual Task<void> disconnect() = 0;
+  /// Commits what is not stable, closes handles and session, for which servers that don't answer are given `limit`; a little
+  /// more passes until all is down. Operations in progress end with kShutdown.
+  virtual Task<void> disconnect(Nanos limit = 20 * kSecond) = 0;
   virtual Attr root() const = 0;              ///< as of connect(); its ino is the root of this mount
   virtual ClientStatus status() const = 0;    ///< any thread
 

@@ -22,7 +22,7 @@ class FilesystemImpl final : public Filesystem {
   ~FilesystemImpl() override { core_->stop->fire(Error(Errc::kShutdown)); }
 
   Task<Result<void>> connect(Nanos deadline, CancelPtr cancel) override;
-  Task<void> disconnect() override;
+  Task<void> disconnect(Nanos limit) override;
   Attr root() const override { return core_->mds.root(); }
   ClientStatus status() const override { return core_->status(); }
 

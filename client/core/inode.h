@@ -102,6 +102,9 @@ class Inode {
   bool unsure() const;
   std::map<uint32_t, uint64_t> written_up_to() const;   ///< OST → newest write sequence
 
+  /// From before its first write is sent, for as long as the inode is known here.
+  std::atomic<bool> ever_written{false};
+
   // --- errors that came after write() had returned
   void fail(Error why);
   /// The error this handle hasn't been told yet.

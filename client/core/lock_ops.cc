@@ -46,6 +46,31 @@ Task<Result<void>> FilesystemImpl::lock_once(FileHandlePtr file, wire::LockSpecT
   co_return Result<void>{};
 }
 
+namespace {
+/// A lock request that is taken back. Who waited hears the outcome if it comes within the grace; a grant that turns up after that
+/// is given back, for nobody wants it. One loop.
+struct TakingBack {
+  Signal done;
+  bool given_up = false, was_granted = false;
+};
+Task<void> take_back(std::shared_ptr<Core> core, FileHandlePtr file, wire::LockSpecT spec, uint64_t waiter, std::shared_ptr<TakingBack> shared) {
+  auto op = make_op(core, "LockCancel", Caller{});
+  op->unlimited();
+  wire::LockCancelRequestT cancel;
+  cancel.ino = file->ino().v;
+  cancel.waiter = waiter;
+  auto cancelled = co_await core->mds.call<rpc::Method::kLockCancel>(std::move(cancel), op, CallExtra{.session = file->session()});
+  shared->was_granted = cancelled && cancelled->was_granted;
+  shared->done.set();
+  if (!shared->given_up || !shared->was_granted) co_return;
+  wire::LockRequestT free;
+  free.ino = file->ino().v;
+  free.lock = std::make_unique<wire::LockSpecT>(std::move(spec));
+  free.lock->type = kLockFree;
+  (void)co_await core->mds.call<rpc::Method::kLock>(std::move(free), op, CallExtra{.session = file->session()});
+}
+}  // namespace
+
 Task<Result<void>> FilesystemImpl::lock_wait(FileHandlePtr file, wire::LockSpecT spec, OpPtr op) {
   spec.handle = file->number();
   auto waiter = core_->locks.add_waiter(file->ino(), spec);
@@ -81,15 +106,15 @@ Task<Result<void>> FilesystemImpl::lock_wait(FileHandlePtr file, wire::LockSpecT
       case LockWaiter::State::kAskAgain: if (woken) continue; break;
       case LockWaiter::State::kWaiting: break;
     }
-    wire::LockCancelRequestT cancel;
-    cancel.ino = file->ino().v;
-    cancel.waiter = waiter->number;
-    auto cancelled = co_await core_->mds.call<rpc::Method::kLockCancel>(std::move(cancel), make_op(core_, "LockCancel", Caller{}), CallExtra{.session = file->session()});
+    auto taking = std::make_shared<TakingBack>();
+    Loop::current()->spawn(take_back(core_, file, spec, waiter->number, taking));
+    (void)co_await taking->done.wait(core_->clock().boot() + kInterruptGrace);
     if (core_->locks.state(waiter) == LockWaiter::State::kGranted) co_return Result<void>{};
-    if (cancelled && cancelled->was_granted) {
+    if (taking->was_granted) {
       core_->locks.apply(file->ino(), spec);
       co_return Result<void>{};
     }
+    taking->given_up = true;
     co_return std::unexpected(woken ? Error(Errc::kIntr) : std::move(woken).error());
   }
 }

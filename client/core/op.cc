@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/core/op.h"
 
+#include <algorithm>
+
 #include "client/core/core.h"
 #include "common/base/rng.h"
 #include "common/log/log.h"
@@ -45,7 +47,10 @@ OpPtr make_op(std::shared_ptr<Core> core, const char* name, Caller caller) {
     std::weak_ptr<Op> weak = op;
     Loop* loop = Loop::current();
     Cancel* slow = &op->slow_;
-    op->token_ = op->caller_.cancel->add([weak, loop, slow](Error why) { loop->spawn(fire_after_grace(weak, slow, std::move(why))); });
+    op->token_ = op->caller_.cancel->add([weak, loop, slow](Error why) {
+      if (why.code == Errc::kIntr) return loop->spawn(fire_after_grace(weak, slow, std::move(why)));
+      if (auto live = weak.lock()) slow->fire(std::move(why));  // an administrator's abort
+    });
   }
   return op;
 }
@@ -106,6 +111,17 @@ Waits::Oldest Waits::oldest(Nanos now) const {
       out.text = fmt::format("{} on {}", e->op_, e->server_);
     }
   }
+  return out;
+}
+
+std::vector<Waits::Waiting> Waits::list(Nanos now, size_t most) const {
+  std::vector<Waiting> out;
+  for (auto& s : shards_) {
+    std::lock_guard lock(s.mutex);
+    for (auto* e = s.head; e; e = e->next_) out.push_back({now - e->since_, e->op_, std::string(e->server_)});
+  }
+  std::sort(out.begin(), out.end(), [](const Waiting& a, const Waiting& b) { return a.age > b.age; });
+  if (out.size() > most) out.resize(most);
   return out;
 }
 

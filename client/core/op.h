@@ -87,6 +87,9 @@ class Waits {
 
   struct Oldest { Nanos age = 0; std::string text; uint64_t count = 0; };
   Oldest oldest(Nanos now) const;
+  struct Waiting { Nanos age = 0; std::string operation, server; };
+  /// The `most` that have waited longest, oldest first.
+  std::vector<Waiting> list(Nanos now, size_t most) const;
   /// Logs each wait that is older than `warn_after`, once. Returns how many were logged.
   size_t warn(Nanos now, Nanos warn_after);
 

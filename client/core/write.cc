@@ -133,6 +133,7 @@ Task<void> relieve(std::shared_ptr<Core> core, OpPtr op) {
 
 Task<Result<uint64_t>> write_range(std::shared_ptr<Core> core, WriteJob job) {
   struct Range { uint64_t offset, length; uint32_t refused; };
+  job.inode->ever_written.store(true);
   std::vector<Range> todo{{job.offset, job.data.size(), 0}};
   const uint64_t end = job.offset + job.data.size();
   uint64_t good_until = end;

@@ -74,6 +74,16 @@ std::optional<uint32_t> OpenTable::flags(Ino ino, SessionId session, uint64_t ha
   return o->second;
 }
 
+bool OpenTable::sole_quiet_writer(Ino ino, SessionId session) const {
+  const Shard& sh = shard(ino);
+  std::lock_guard guard(sh.mutex);
+  auto it = sh.inodes.find(ino);
+  if (it == sh.inodes.end()) return false;
+  const State& state = it->second;
+  if (state.writers != 1 || state.settling != 0 || state.unsure || !state.reports.empty()) return false;
+  return std::ranges::any_of(state.openers, [&](const auto& o) { return o.first.session == session && flags_write(o.second) && o.first.handle != kLostHandle; });
+}
+
 bool OpenTable::open_for_write(Ino ino) const {
   const Shard& sh = shard(ino);
   std::lock_guard guard(sh.mutex);

@@ -46,6 +46,8 @@ class OpenTable {
   bool is_open(Ino ino) const;
   bool open_elsewhere(Ino ino, SessionId self) const;
   bool writes(Ino ino, SessionId session) const;
+  /// The session has the only handle open for writing, and since the first writer came nobody has told of a write.
+  bool sole_quiet_writer(Ino ino, SessionId session) const;
   bool has_lost(Ino ino) const;                           ///< a writer that is known from its OpenRecord only
   uint8_t rights(Ino ino, SessionId session) const;       ///< kCapRead | kCapWrite over all handles of the session
   std::vector<SessionId> appenders(Ino ino, SessionId except) const;

@@ -48,6 +48,9 @@ class OpHooks {
   virtual bool open_for_write(Ino ino) const = 0;
   /// Open by any session but `self` (SessionId{} = by any at all).
   virtual bool open_elsewhere(Ino ino, SessionId self) const = 0;
+  /// That session has the only handle open for writing and nobody has told of a write since: if it has written nothing, the
+  /// record is right.
+  virtual bool sole_quiet_writer(Ino ino, SessionId session) const = 0;
   /// Is `handle` an open of that inode for writing by that session? Its size may be changed without asking the mode again.
   virtual bool writable_handle(SessionId session, Ino ino, uint64_t handle) const = 0;
   /// The last name goes: keep the inode as an orphan (it is open, or may still be reached by a lookup just answered)?

@@ -10,6 +10,7 @@ namespace nacre::mds {
 Hooks::Hooks(Core& core) : core_(core), default_(default_layout(core.settings())) {}
 
 bool Hooks::open_for_write(Ino ino) const { return core_.opens.open_for_write(ino); }
+bool Hooks::sole_quiet_writer(Ino ino, SessionId session) const { return core_.opens.sole_quiet_writer(ino, session); }
 
 /// During the recovery window nobody knows who has what open for reading.
 bool Hooks::open_elsewhere(Ino ino, SessionId self) const { return core_.opens.open_elsewhere(ino, self) || core_.sessions->recovering(); }

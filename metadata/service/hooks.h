@@ -12,6 +12,7 @@ class Hooks final : public OpHooks {
   explicit Hooks(Core& core);
   bool open_for_write(Ino ino) const override;
   bool open_elsewhere(Ino ino, SessionId self) const override;
+  bool sole_quiet_writer(Ino ino, SessionId session) const override;
   bool writable_handle(SessionId session, Ino ino, uint64_t handle) const override;
   bool keep_unlinked(const schema::InodeRecordT& record, bool replaced) const override;
   Result<void> created(OpContext& ctx, schema::InodeRecordT& record, const wire::CreateRequestT& request) override;

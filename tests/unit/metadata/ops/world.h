@@ -65,6 +65,11 @@ class FakeHooks : public OpHooks {
     auto it = sessions.find(ino);
     return it != sessions.end() && std::any_of(it->second.begin(), it->second.end(), [&](uint64_t s) { return s != self.v; });
   }
+  bool sole_quiet_writer(Ino ino, SessionId session) const override {
+    std::lock_guard lock(mutex);
+    auto it = sessions.find(ino);
+    return it != sessions.end() && it->second == std::set<uint64_t>{session.v};
+  }
   bool writable_handle(SessionId, Ino, uint64_t handle) const override { return handles.contains(handle); }
   bool keep_unlinked(const schema::InodeRecordT& r, bool) const override {
     std::lock_guard lock(mutex);

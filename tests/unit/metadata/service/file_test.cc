@@ -77,6 +77,27 @@ TEST_F(FileTest, AnUnsureCloserHasTheObjectsAsked) {
   EXPECT_EQ(b.stat(ino)->size, 4321u);
 }
 
+TEST_F(FileTest, TheOnlyWriterThatHasWrittenNothingNeedsNoGlimpse) {
+  const Ino ino = make();
+  wire::GetattrRequestT quiet;
+  quiet.ino = ino.v;
+  quiet.unwritten = true;
+  auto asked = [&](TestClient& who) {
+    const size_t before = stats();
+    auto reply = who.call<rpc::Method::kGetattr>(quiet);
+    EXPECT_TRUE(reply);
+    return std::pair(stats() - before, reply->attr->size);
+  };
+  EXPECT_EQ(asked(a), (std::pair<size_t, uint64_t>(0, 0)));
+  EXPECT_EQ(asked(b).first, 1u) << "it has no handle for writing";
+  ASSERT_TRUE(b.open(ino, 1, O_WRONLY));
+  StandInOst& ost = ost_of(layout, 0, 0);
+  ost.write(object(ino), 700);
+  EXPECT_EQ(asked(a), (std::pair<size_t, uint64_t>(1, 700))) << "another may write";
+  ASSERT_TRUE(b.close(ino, 1, {ost.report(object(ino))}));
+  EXPECT_EQ(asked(a), (std::pair<size_t, uint64_t>(1, 700))) << "another has written, and nobody has settled it";
+}
+
 TEST_F(FileTest, CloseIsExactlyOnce) {
   const Ino ino = make();
   StandInOst& ost = ost_of(layout, 0, 0);
