@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <future>
 
 #include <fmt/format.h>
 
@@ -336,6 +337,28 @@ void Front::interrupt_here(Loop& loop, uint64_t unique) {
   } else {
     loop.spawn(watch_interrupted(loop, unique, r->pid()));
   }
+}
+
+size_t Front::fail_waiting() {
+  const client::ClientStatus status = fs_.status();
+  const bool reachable = !status.servers.empty() && status.servers.front().connected;
+  size_t failed = 0;
+  for (size_t i = 0; i < runtime_.size(); ++i) {
+    auto done = std::make_shared<std::promise<size_t>>();
+    auto count = done->get_future();
+    runtime_.loop(i).post([this, i, reachable, done] {
+      std::vector<CancelPtr> all;
+      running_[i]->each([&](Request& r) {
+        if (r.opcode() == FUSE_SETLKW && reachable) return;
+        if (!r.cancel()->fired()) all.push_back(r.cancel());
+      });
+      for (auto& c : all) c->fire(Error(Errc::kIo, "the administrator aborted what waited in this mount"));
+      done->set_value(all.size());
+    });
+    if (count.wait_for(std::chrono::seconds(5)) == std::future_status::ready) failed += count.get();
+  }
+  cancelled_.fetch_add(failed, std::memory_order_relaxed);
+  return failed;
 }
 
 Task<void> Front::watch_interrupted(Loop& loop, uint64_t unique, int32_t pid) {

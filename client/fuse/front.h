@@ -62,6 +62,9 @@ class Front final : public Dispatcher {
   Result<void> unmount(bool detach);
   /// Ends the connection: what still uses the mount gets ENOTCONN.
   void abort();
+  /// Fails with EIO, at once, every operation under way, but not who waits for another's lock while the metadata server is
+  /// there; the mount stays and serves what comes later. Returns how many. Any thread that is no loop.
+  size_t fail_waiting();
   Report report() const;
 
   // --- for the operations

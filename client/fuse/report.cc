@@ -42,6 +42,8 @@ std::string Front::status_json() const {
   json servers = json::array();
   for (const auto& v : s.servers)
     servers.push_back({{"name", v.name}, {"address", v.address}, {"connected", v.connected}, {"retained_bytes", v.retained}, {"checksum_errors", v.checksum_errors}, {"resent", v.resent}});
+  json waiting = json::array();
+  for (const auto& w : s.waiting) waiting.push_back({{"operation", w.operation}, {"server", w.server}, {"seconds", static_cast<double>(w.age) / kSecond}});
   const json out = {{"version", 1},
                     {"pid", ::getpid()},
                     {"source", options_.source},
@@ -69,6 +71,7 @@ std::string Front::status_json() const {
                     {"in_flight", s.in_flight},
                     {"oldest_wait_seconds", static_cast<double>(s.oldest_wait) / kSecond},
                     {"oldest_wait", s.oldest_wait_text},
+                    {"waiting", std::move(waiting)},
                     {"read_bytes", s.read_bytes},
                     {"written_bytes", s.written_bytes},
                     {"retries", s.retries},

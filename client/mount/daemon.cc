@@ -10,6 +10,8 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "common/log/log.h"
+
 namespace nacre::mount {
 
 void Daemon::detach(int broken) {
@@ -37,10 +39,12 @@ void Daemon::detach(int broken) {
 void Daemon::ready() {
   if (pipe_ < 0) return;
   (void)::prctl(PR_SET_PDEATHSIG, 0);
-  (void)!::chdir("/");
-  const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
-  for (int fd : {0, 1, 2}) (void)::dup2(null, fd);
-  if (null > 2) ::close(null);
+  if (!keep_terminal_) {
+    (void)!::chdir("/");
+    const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+    for (int fd : {0, 1, 2}) (void)::dup2(null, fd);
+    if (null > 2) ::close(null);
+  }
   const unsigned char ok = 0;
   (void)!::write(pipe_, &ok, 1);
   ::close(pipe_);
@@ -50,6 +54,11 @@ void Daemon::ready() {
 void Daemon::failed(const std::string& text, int status) {
   std::fprintf(stderr, "mount.nacre: %s\n", text.c_str());
   std::fflush(nullptr);
+  if (logging_) log::error("{}", text);
+  end(status);
+}
+
+void Daemon::end(int status) {
   if (pipe_ >= 0) {
     const auto s = static_cast<unsigned char>(status);
     (void)!::write(pipe_, &s, 1);

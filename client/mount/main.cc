@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // mount.nacre: connects, mounts, and serves the mount until it is unmounted. Exit codes as mount(8): 0 mounted, 1 wrong usage,
-// 2 this machine's fault, 32 not mounted. The main thread waits for the end; a second one for signals; the rest are the loops'.
+// 2 this machine's fault, 32 not mounted. Unless told otherwise a supervisor stays above it (supervisor.h). In the process that
+// serves the main thread waits for the end; a second one for signals and questions (ending.h); the rest are the loops'.
 #include <fcntl.h>
-#include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/prctl.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -13,13 +11,14 @@
 #include <cstdio>
 #include <cstring>
 #include <future>
-#include <thread>
 
 #include "client/core/filesystem.h"
 #include "client/fuse/front.h"
 #include "client/mount/daemon.h"
+#include "client/mount/ending.h"
 #include "client/mount/options.h"
 #include "client/mount/point.h"
+#include "client/mount/supervisor.h"
 #include "common/config/cluster.h"
 #include "common/log/log.h"
 
@@ -34,6 +33,8 @@ constexpr int kUsage = 1, kSystem = 2, kFailed = 32;
 constexpr Nanos kConnectTimeout = 30 * kSecond;   // then the mount fails: an fstab entry must not stop a boot for ever
 constexpr Nanos kReadyTimeout = 30 * kSecond;
 constexpr Nanos kStopGrace = 10 * kSecond;
+constexpr Nanos kUnmountLimit = 20 * kSecond, kSignalLimit = 4 * kSecond;  // to make data stable; after a signal somebody waits
+constexpr Nanos kSignalGrace = 2 * kSecond;
 
 struct Setup {
   Arguments args;
@@ -45,8 +46,11 @@ struct Setup {
 
 log::Level level_of(const std::string& s) { return s == "debug" ? log::Level::kDebug : s == "warn" ? log::Level::kWarn : s == "error" ? log::Level::kError : log::Level::kInfo; }
 
-Result<void> set_up(Setup& s) {
-  NACRE_TRY(s.point, prepare_point(s.args.mount_point));
+/// `again`: after the death of an earlier client, whose mount stays until this one can serve.
+Result<void> set_up(Setup& s, bool again) {
+  if (!again) {
+    NACRE_TRY(s.point, prepare_point(s.args.mount_point));
+  }
   NACRE_TRY(std::string file, config::find_cluster_file(s.args.cluster));
   NACRE_TRY(s.cluster, config::load_cluster(file));
   if (!s.args.key_file.empty()) s.cluster.key_file = s.args.key_file;
@@ -110,56 +114,34 @@ void say_what_is_missing(const fuse::Report& r, bool verbose) {
   }
 }
 
-/// Waits for signals until told to end. The first asks the kernel to unmount; if the mount is in use, it is detached: it vanishes
-/// from the tree now, and ends when its users have closed what they hold. Another signal ends it for them.
-class Signals {
- public:
-  explicit Signals(fuse::Front& front) : front_(front), stop_(::eventfd(0, EFD_CLOEXEC)), thread_([this] { run(); }) {}
-  ~Signals() {
-    const uint64_t one = 1;
-    (void)!::write(stop_, &one, sizeof one);
-    thread_.join();
-    ::close(stop_);
-  }
-  static sigset_t set() {
-    sigset_t s;
-    sigemptyset(&s);
-    for (int n : {SIGTERM, SIGINT, SIGHUP, SIGQUIT}) sigaddset(&s, n);
-    return s;
-  }
+/// Connects to the servers. After the death of an earlier client it waits for them as long as it takes.
+std::unique_ptr<client::Filesystem> connect(Setup& s, Runtime& runtime, rpc::Transport& transport, Daemon& daemon, bool again) {
+  auto made = client::Filesystem::make(runtime, transport, s.options);
+  if (!made) daemon.failed(made.error().message(), kUsage);
+  client::Filesystem& fs = **made;
+  const Nanos deadline = again ? kForever : runtime.clock().boot() + kConnectTimeout;
+  auto connected = on_loop<Result<void>>(runtime, [&]() { return fs.connect(deadline); });
+  if (!connected) daemon.failed(fmt::format("{} can't be mounted: {}", s.args.source, connected.error().message()), kFailed);
+  return std::move(*made);
+}
 
- private:
-  void run() {
-    const sigset_t s = set();
-    const int fd = ::signalfd(-1, &s, SFD_CLOEXEC);
-    int seen = 0;
-    for (;;) {
-      pollfd p[2] = {{fd, POLLIN, 0}, {stop_, POLLIN, 0}};
-      if (::poll(p, 2, -1) < 0 && errno != EINTR) break;
-      if (p[1].revents != 0) break;
-      signalfd_siginfo info;
-      if (!(p[0].revents & POLLIN) || ::read(fd, &info, sizeof info) != sizeof info || info.ssi_signo == SIGHUP) continue;
-      on_signal(++seen);
+Result<std::unique_ptr<fuse::Front>> mount(Setup& s, Runtime& runtime, client::Filesystem& fs, std::shared_ptr<fuse::Notifier> notifier, fuse::FrontOptions fo) {
+  fo.source = s.args.source;
+  fo.mount_point = s.point;
+  fo.kernel_options = s.args.kernel_options;
+  fo.readdirplus = s.args.readdirplus;
+  if (s.args.ring_depth != 0) fo.ring_depth = s.args.ring_depth;
+  auto front = fuse::Front::mount(runtime, fs, std::move(notifier), std::move(fo));
+  if (front) {
+    if (auto r = (*front)->wait_ready(kReadyTimeout); !r) {
+      (*front)->abort();
+      return std::unexpected(r.error());
     }
-    ::close(fd);
   }
-  void on_signal(int seen) {
-    if (seen > 1) {
-      log::warn("a second signal: what still uses the mount is cut off");
-      front_.abort();
-      return;
-    }
-    auto r = front_.unmount(false);
-    if (r) return;
-    log::warn("{}: {}", r.error().message(), "it is detached and ends when its last user is gone; another signal ends it now");
-    if (auto d = front_.unmount(true); !d) log::error("{}", d.error().message());
-  }
-  fuse::Front& front_;
-  int stop_;
-  std::thread thread_;
-};
+  return front;
+}
 
-int serve(Setup& s, Daemon& daemon) {
+int serve(Setup& s, Daemon& daemon, bool again) {
   RuntimeOptions ro;
   ro.loops = s.cluster.settings.rpc_loops;
   ro.name = "nacre";
@@ -171,47 +153,54 @@ int serve(Setup& s, Daemon& daemon) {
   auto notifier = std::make_shared<fuse::Notifier>();
   s.options.hooks.size_grew = [notifier](Ino ino, uint64_t size) { notifier->size_grew(ino.v, size); };
   s.options.hooks.session_lost = [notifier] { (void)notifier->drop_names(); };  // older kernels keep no names
-
-  auto made = client::Filesystem::make(runtime, *transport, s.options);
-  if (!made) daemon.failed(made.error().message(), kUsage);
-  client::Filesystem& fs = **made;
-  auto connected = on_loop<Result<void>>(runtime, [&]() { return fs.connect(runtime.clock().boot() + kConnectTimeout); });
-  if (!connected) daemon.failed(fmt::format("{} can't be mounted: {}", s.args.source, connected.error().message()), kFailed);
-
   fuse::FrontOptions fo;
-  fo.source = s.args.source;
-  fo.mount_point = s.point;
-  fo.kernel_options = s.args.kernel_options;
-  fo.readdirplus = s.args.readdirplus;
-  if (s.args.ring_depth != 0) fo.ring_depth = s.args.ring_depth;
   if (auto m = fo.compat.mask(s.args.mask); !m) daemon.failed(m.error().message(), kUsage);
-  auto front = fuse::Front::mount(runtime, fs, notifier, std::move(fo));
-  if (front) {
-    if (auto r = (*front)->wait_ready(kReadyTimeout); !r) {
-      (*front)->abort();
-      front = std::unexpected(r.error());
+  auto fs = connect(s, runtime, *transport, daemon, again);
+  if (again) {
+    if (!is_dead_mount(s.point)) {
+      log::info("{} has been unmounted meanwhile", s.point);
+      on_loop<void>(runtime, [&]() { return fs->disconnect(kSignalLimit); });
+      daemon.end(0);
     }
+    if (auto p = prepare_point(s.point); !p) daemon.failed(p.error().message(), kFailed);
   }
+  auto front = mount(s, runtime, *fs, notifier, std::move(fo));
   if (!front) {
-    on_loop<void>(runtime, [&]() { return fs.disconnect(); });
+    on_loop<void>(runtime, [&]() { return fs->disconnect(kSignalLimit); });
     daemon.failed(front.error().message(), kFailed);
   }
   const fuse::Report report = (*front)->report();
   log::info("{} is mounted on {} by process {}, over {}, {} loops", s.args.source, s.point, ::getpid(), report.transport, report.loops);
   say_what_is_missing(report, s.args.verbose);
+  MountLine line;
+  (void)top_mount(s.point, line);
   std::string why;
+  bool asked = false;
   {
-    Signals signals(**front);
+    Ending ending(**front, *fs, line.device);
     daemon.ready();
     why = (*front)->wait_ended();
+    asked = ending.asked();
   }
   log::info("{} is unmounted{}{}", s.point, why.empty() ? "" : ": ", why);
-  on_loop<void>(runtime, [&]() { return fs.disconnect(); });
+  on_loop<void>(runtime, [&]() { return fs->disconnect(asked ? kSignalLimit : kUnmountLimit); });
   (*front)->close();
-  runtime.stop(kStopGrace);
+  runtime.stop(asked ? kSignalGrace : kStopGrace);
   front->reset();
-  made->reset();
+  fs.reset();
   return why.empty() ? 0 : kSystem;
+}
+
+/// In the process that serves.
+int begin(Setup& s, Daemon& daemon, bool again) {
+  if (again)
+    if (auto r = set_up(s, true); !r) daemon.failed(r.error().message(), kFailed);
+  const sigset_t set = Ending::signals();
+  (void)::pthread_sigmask(SIG_BLOCK, &set, nullptr);  // before any thread: only one hears signals
+  log::open("mount.nacre", s.log_file, s.args.verbose ? log::Level::kDebug : level_of(s.cluster.settings.log_level));
+  if (!s.log_file.empty()) daemon.log_too();
+  protect_process();
+  return serve(s, daemon, again);
 }
 
 int run(int argc, char** argv) {
@@ -224,14 +213,13 @@ int run(int argc, char** argv) {
   }
   Setup s;
   s.args = std::move(*args);
-  if (auto r = set_up(s); !r) daemon.failed(r.error().message(), kFailed);
+  if (auto r = set_up(s, false); !r) daemon.failed(r.error().message(), kFailed);
   if (!s.args.foreground) daemon.detach(kSystem);
-  const sigset_t set = Signals::set();
-  (void)::pthread_sigmask(SIG_BLOCK, &set, nullptr);  // before any thread: only one hears signals
   (void)::signal(SIGPIPE, SIG_IGN);
-  log::open("mount.nacre", s.log_file, s.args.verbose ? log::Level::kDebug : level_of(s.cluster.settings.log_level));
-  protect_process();
-  return serve(s, daemon);
+  if (!s.args.supervise) return begin(s, daemon, false);
+  log::open("mount.nacre", s.log_file, level_of(s.cluster.settings.log_level));
+  Supervisor supervisor(daemon, s.point, s.args.foreground);
+  return supervisor.run([&s](Daemon& child, bool again) { return begin(s, child, again); });
 }
 
 }  // namespace

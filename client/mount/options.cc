@@ -19,7 +19,7 @@ constexpr string_view kIgnored[] = {"defaults", "_netdev", "auto", "noauto", "no
                                     "allow_other", "default_permissions", "loud", "nolazytime", "nostrictatime"};
 /// Passed on to mount(2).
 constexpr string_view kKernel[] = {"suid", "nosuid", "dev", "nodev", "exec", "noexec", "sync", "async", "dirsync"};
-constexpr string_view kOurs[] = {"ro", "rw", "atime", "noatime", "subdir=", "soft=", "mask=", "key=", "cluster=", "log=", "readdirplus", "ring_depth="};
+constexpr string_view kOurs[] = {"ro", "rw", "atime", "noatime", "subdir=", "soft=", "mask=", "key=", "cluster=", "log=", "readdirplus", "ring_depth=", "supervise="};
 constexpr string_view kMaskable[] = {"mmap", "parallel", "epoch", "uring"};
 constexpr uint32_t kMaxSoft = 24 * 3600;
 constexpr uint32_t kMaxDepth = 64;
@@ -64,6 +64,9 @@ Result<bool> value_option(Arguments& a, string_view o) {
     a.cluster = value;
   } else if (name == "log") {
     a.log_file = value;
+  } else if (name == "supervise") {
+    if (value != "yes" && value != "no") return wrong(fmt::format("supervise={}: write yes or no", value));
+    a.supervise = value == "yes";
   } else if (name == "soft") {
     NACRE_TRY(a.soft_seconds, number(name, value, kMaxSoft));
   } else if (name == "ring_depth") {
@@ -176,6 +179,7 @@ Result<Arguments> parse_arguments(const std::vector<std::string>& argv, bool roo
   if (words.size() != 2) return wrong(fmt::format("a source and a mount point are needed\n{}", usage()));
   a.source = words[0];
   a.mount_point = words[1];
+  a.supervise = !a.foreground;  // who keeps it in the foreground sees its end
   for (const auto& l : lists) NACRE_CHECK_OK(option_list(a, l));
   NACRE_CHECK_OK(source(a));
   // mount(8) keeps suid and dev to itself, and libfuse would turn both off.

@@ -20,6 +20,7 @@ struct Arguments {
   bool read_only = false;
   bool atime = true;
   bool readdirplus = false;
+  bool supervise = true;                     ///< a parent mounts anew when the client dies; off with -f unless asked for
   uint32_t soft_seconds = 0;                 ///< 0 = wait for ever
   uint32_t ring_depth = 0;                   ///< 0 = the default
   std::string mask;                          ///< names separated by commas

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
 #include <climits>
 #include <cstdlib>
 #include <cstring>
@@ -33,7 +34,25 @@ std::string unescape(const std::string& s) {
   return out;
 }
 
-/// The last (topmost) mount on `point`.
+}  // namespace
+
+bool parse_mount_line(const std::string& line, MountLine& out) {
+  std::istringstream in(line);
+  std::string id, parent, device, root, point, word;
+  if (!(in >> id >> parent >> device >> root >> point)) return false;
+  while (in >> word && word != "-") {}
+  if (word != "-") return false;
+  std::string type, source;
+  if (!(in >> type >> source)) return false;
+  out = {unescape(point), type, unescape(source), device, 0};
+  std::string options;
+  if (in >> options) {
+    const size_t at = ("," + options).find(",user_id=");
+    if (at != std::string::npos) (void)std::from_chars(options.data() + at + 8, options.data() + options.size(), out.user);
+  }
+  return true;
+}
+
 bool top_mount(const std::string& point, MountLine& out) {
   std::ifstream f("/proc/self/mountinfo");
   bool found = false;
@@ -46,8 +65,7 @@ bool top_mount(const std::string& point, MountLine& out) {
   return found;
 }
 
-/// Absolute, without resolving the last component, which may be a dead mount that can't be looked at.
-std::string absolute(const std::string& path) {
+std::string absolute_point(const std::string& path) {
   std::string p = path;
   while (p.size() > 1 && p.back() == '/') p.pop_back();
   char real[PATH_MAX];
@@ -59,22 +77,23 @@ std::string absolute(const std::string& path) {
   return std::string(real) == "/" ? "/" + name : fmt::format("{}/{}", real, name);
 }
 
-}  // namespace
+std::vector<MountLine> nacre_mounts() {
+  std::vector<MountLine> out;
+  std::ifstream f("/proc/self/mountinfo");
+  MountLine m;
+  for (std::string line; std::getline(f, line);)
+    if (parse_mount_line(line, m) && m.type == kType) out.push_back(m);
+  return out;
+}
 
-bool parse_mount_line(const std::string& line, MountLine& out) {
-  std::istringstream in(line);
-  std::string id, parent, device, root, point, word;
-  if (!(in >> id >> parent >> device >> root >> point)) return false;
-  while (in >> word && word != "-") {}
-  if (word != "-") return false;
-  std::string type, source;
-  if (!(in >> type >> source)) return false;
-  out = {unescape(point), type, unescape(source)};
-  return true;
+bool is_dead_mount(const std::string& point) {
+  MountLine m;
+  struct stat st;
+  return top_mount(point, m) && m.type == kType && ::stat(point.c_str(), &st) != 0 && (errno == ENOTCONN || errno == ECONNABORTED);
 }
 
 Result<std::string> prepare_point(const std::string& path) {
-  const std::string point = absolute(path);
+  const std::string point = absolute_point(path);
   MountLine m;
   struct stat st;
   for (int i = 0; i < kMaxStacked; ++i) {

@@ -3,6 +3,7 @@
 #   M, N                 the two mount points (clients 1 and 2)
 #   NACRE_FIELD_CLUSTER  directory of the single-node cluster with targets ost0 and ost1
 #   NACRE_FIELD_OPTIONS  mount options of both clients, may be empty
+# Clients are mounted with supervise=no unless the options say otherwise: `cl kill9` means a client that stays dead.
 # A verb that Nacre can't do yet is absent: its rows are skipped and counted. All are exported: rows call them from child shells.
 
 nacre_server_field() {  # TARGET FIELD: from `nacre cluster status --json`, nothing if there is none
@@ -41,6 +42,7 @@ nacre_alive() { timeout 10 stat -t "$1/." >/dev/null 2>&1 && mountpoint -q "$1";
 cl() {
   local what=$1 mnt pid; mnt=$(nacre_mount_of "$2") || return
   local options=${3:-$NACRE_FIELD_OPTIONS}
+  [[ ,$options == *,supervise=* ]] || options=supervise=no${options:+,$options}
   case $what in
   up) nacre mount ${options:+-o "$options"} "$NACRE_FIELD_CLUSTER" "$mnt" ;;
   fg) nacre mount -f ${options:+-o "$options"} "$NACRE_FIELD_CLUSTER" "$mnt" ;;

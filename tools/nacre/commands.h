@@ -47,9 +47,11 @@ int sync(const PathArgs&);
 struct OstArgs { Common common; std::string target; bool activate = false; };
 int ost_list(const OstArgs&);
 int ost_set_state(const OstArgs&);
-struct ClientArgs { Common common; uint64_t session = 0; };
+struct ClientArgs { Common common; uint64_t session = 0; std::string mount; };
 int client_list(const ClientArgs&);
 int client_evict(const ClientArgs&);
+int client_status(const ClientArgs&);
+int client_abort(const ClientArgs&);
 int mds_status(const OstArgs&);
 
 }  // namespace nacre::cli

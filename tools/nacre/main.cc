@@ -179,6 +179,13 @@ void add_admin(CLI::App& app, Commands& c) {
   evict->add_option("SESSION", c.client.session, "number from 'nacre client list'")->required();
   common_options(evict, c.client.common, false);
   evict->callback([&c] { c.code = client_evict(c.client); });
+  auto* mounted = client->add_subcommand("status", "features, servers and waiting operations of a mount on this machine; 1 if a client is dead or evicted, or something waits for longer than 30 s");
+  mounted->add_option("MOUNT", c.client.mount, "mount point (default: all Nacre mounts)");
+  mounted->add_flag("--json", c.client.common.json, "one JSON object with \"version\": 1");
+  mounted->callback([&c] { c.code = client_status(c.client); });
+  auto* abort = client->add_subcommand("abort", "fail with EIO, at once, all that waits for servers in a mount on this machine; the mount stays and serves again when they are back");
+  abort->add_option("MOUNT", c.client.mount, "mount point; root or the owner of the mount")->required();
+  abort->callback([&c] { c.code = client_abort(c.client); });
   auto* mds = app.add_subcommand("mds", "metadata server")->require_subcommand(1);
   auto* status = mds->add_subcommand("status", "state, sessions, journal, commands owed to storage targets");
   common_options(status, c.ost.common);

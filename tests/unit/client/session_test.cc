@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The metadata client: exactly once, restarts, reclaim, eviction, interrupts, the soft limit, groups, atime.
+#include "client/core/op.h"
 #include "tests/unit/client/world.h"
 
 #include <sys/stat.h>
@@ -107,6 +108,23 @@ TEST_F(SessionTest, AnInterruptEndsAWaitForADeadServerAndTheSlotIsDrivenToItsEnd
   while (mds->find("d") == Ino{}) std::this_thread::yield();
   ASSERT_OK(run(fs().mkdir(kRootIno, "e", 0755, 0, {})));
   EXPECT_EQ(mds->served(rpc::Method::kMknod), 2);
+}
+
+TEST_F(SessionTest, AnAbortEndsAWaitAtOnceWithItsError) {
+  fs();
+  mds->inject(rpc::Method::kMknod, {Fault::kHold});
+  client::Caller caller;
+  caller.cancel = std::make_shared<Cancel>();
+  auto making = start(fs().mkdir(kRootIno, "d", 0755, 0, caller));
+  mds->wait_received(rpc::Method::kMknod, 1);
+  auto waiting = fs().status().waiting;
+  ASSERT_EQ(waiting.size(), 1u);
+  EXPECT_TRUE(waiting[0].server.starts_with("mds ")) << waiting[0].server;
+  const auto began = std::chrono::steady_clock::now();
+  caller.cancel->fire(Error(Errc::kIo, "aborted"));
+  EXPECT_EQ(making.get().error().code, Errc::kIo);
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::nanoseconds(client::kInterruptGrace));
+  mds->release_held();
 }
 
 TEST_F(SessionTest, AnInterruptDoesNotBreakAnAnswerThatComesInTime) {

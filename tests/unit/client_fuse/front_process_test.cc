@@ -204,5 +204,20 @@ TEST_P(FrontProcess, AbortAnswersWhoWaits) {
   fs_->knobs.hold_reads = false;
 }
 
+TEST_P(FrontProcess, WhatWaitsFailsAndTheMountGoesOn) {
+  make_file("f", "content");
+  fs_->knobs.hold_reads = true;
+  const pid_t pid = child([&] {
+    char c;
+    return ::pread(::open(at("f").c_str(), O_RDONLY), &c, 1, 0) < 0 && errno == EIO ? 0 : 1;
+  });
+  ASSERT_TRUE(soon([&] { return fs_->knobs.reads > 0; }));
+  EXPECT_EQ(front_->fail_waiting(), 1u);
+  EXPECT_EQ(wait_child(pid, 5), 0);
+  EXPECT_EQ(front_->fail_waiting(), 0u);
+  fs_->knobs.hold_reads = false;
+  EXPECT_EQ(content("f"), "content");
+}
+
 }  // namespace
 }  // namespace nacre::test

@@ -50,7 +50,7 @@ MemoryFs::MemoryFs(Runtime& runtime) : runtime_(runtime) {
 MemoryFs::~MemoryFs() = default;
 
 Task<Result<void>> MemoryFs::connect(Nanos, CancelPtr) { co_return Result<void>{}; }
-Task<void> MemoryFs::disconnect() { co_return; }
+Task<void> MemoryFs::disconnect(Nanos) { co_return; }
 client::Attr MemoryFs::root() const { return nodes_.at(1)->attr; }
 client::ClientStatus MemoryFs::status() const { return {}; }
 

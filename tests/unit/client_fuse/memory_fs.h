@@ -34,7 +34,7 @@ class MemoryFs final : public client::Filesystem {
   size_t open_handles();
 
   Task<Result<void>> connect(Nanos, CancelPtr) override;
-  Task<void> disconnect() override;
+  Task<void> disconnect(Nanos) override;
   client::Attr root() const override;
   client::ClientStatus status() const override;
   Task<Result<client::Attr>> lookup(Ino parent, std::string name, client::Caller caller) override;

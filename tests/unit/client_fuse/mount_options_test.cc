@@ -2,8 +2,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <poll.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "client/mount/control.h"
 #include "client/mount/options.h"
 #include "client/mount/point.h"
+#include "client/mount/supervisor.h"
 
 namespace nacre::mount {
 namespace {
@@ -57,6 +64,44 @@ TEST(MountOptions, MaskTakesTheFeaturesThatFollow) {
   EXPECT_FALSE(parse({"/c", "/mnt", "-o", "mask=mmap,ro,parallel"})) << "the mask had ended";
 }
 
+TEST(MountOptions, SupervisedUnlessSomebodyWatches) {
+  EXPECT_TRUE(parse({"/c", "/mnt"})->supervise);
+  EXPECT_FALSE(parse({"/c", "/mnt", "-o", "supervise=no"})->supervise);
+  EXPECT_FALSE(parse({"/c", "/mnt", "-f"})->supervise);
+  EXPECT_TRUE(parse({"/c", "/mnt", "-f", "-o", "supervise=yes"})->supervise);
+  EXPECT_FALSE(parse({"/c", "/mnt", "-o", "supervise=maybe"}));
+}
+
+TEST(MountSupervisor, BacksOff) {
+  EXPECT_EQ(restart_pause(1), 0);
+  EXPECT_EQ(restart_pause(2), 1 * kSecond);
+  EXPECT_EQ(restart_pause(4), 4 * kSecond);
+  EXPECT_EQ(restart_pause(1000), 60 * kSecond);
+}
+
+/// One question to a control socket of this process.
+Result<std::string> ask(ControlSocket& socket, const std::string& device, uint32_t owner, ControlQuestion q) {
+  ControlHandlers h{[] { return std::string("{\"x\":1}"); }, [] { return size_t{3}; }};
+  std::thread server([&] {
+    pollfd p{socket.fd(), POLLIN, 0};
+    if (::poll(&p, 1, 5000) == 1) socket.answer(h);
+  });
+  auto answer = ask_client(device, owner, q);
+  server.join();
+  return answer;
+}
+
+TEST(MountControl, AnswersAndLooksAtWhoAsks) {
+  const std::string device = "test:" + std::to_string(::getpid());
+  EXPECT_EQ(ask_client(device, ::geteuid(), ControlQuestion::kStatus).error().code, Errc::kDisconnected);
+  ControlSocket socket, second;
+  ASSERT_TRUE(socket.open(device));
+  EXPECT_FALSE(second.open(device));
+  EXPECT_EQ(ask(socket, device, ::geteuid(), ControlQuestion::kStatus).value_or(""), "{\"x\":1}");
+  EXPECT_EQ(ask(socket, device, ::geteuid(), ControlQuestion::kAbort).value_or(""), "3");
+  EXPECT_EQ(ask(socket, device, ::geteuid() + 1, ControlQuestion::kStatus).error().code, Errc::kPerm) << "somebody else's socket";
+}
+
 TEST(MountOptions, UnknownOptionsAreRefusedWithTheNearest) {
   auto a = parse({"/c", "/mnt", "-o", "sofft=3"});
   ASSERT_FALSE(a);
@@ -98,6 +143,11 @@ TEST(MountOptions, Ports) {
 TEST(MountPoint, MountinfoLines) {
   MountLine m;
   ASSERT_TRUE(parse_mount_line("36 35 0:38 / /mnt/with\\040blank rw,relatime shared:1 - fuse.nacre mds1,mds2:/a\\134b rw,user_id=0", m));
+  EXPECT_EQ(m.device, "0:38");
+  EXPECT_EQ(m.user, 0u);
+  MountLine other;
+  ASSERT_TRUE(parse_mount_line("36 35 0:39 / /mnt rw - fuse.nacre c rw,group_id=7,user_id=1000,allow_other", other));
+  EXPECT_EQ(other.user, 1000u);
   EXPECT_EQ(m.point, "/mnt/with blank");
   EXPECT_EQ(m.type, "fuse.nacre");
   EXPECT_EQ(m.source, "mds1,mds2:/a\\b");
