@@ -13,7 +13,7 @@ namespace nacre::test {
 
 void StandIn::start() {
   // The listening socket is closed on its loop; only then is the address of an earlier start free.
-  for (size_t i = 0; i < runtime_.size(); ++i) {
+  for (size_t i = 0; i < runtime_.size() && !by_hand_; ++i) {
     std::promise<void> closed;
     runtime_.loop(i).post([&closed] { closed.set_value(); });
     closed.get_future().wait();
@@ -106,6 +106,7 @@ Task<rpc::Reply> StandIn::handle(StandIn* self, rpc::PeerPtr peer, rpc::Request 
     reply = self->serve(peer, request);
     if (fault && fault->kind == Fault::kCorrupt) self->corrupt_payloads(reply);
   }
+  if (self->alter) self->alter(peer, request, reply);
   if (fault && fault->kind == Fault::kHoldReply) (void)co_await hold.wait();
   if (fault && (fault->kind == Fault::kDropBefore || fault->kind == Fault::kDropAfter)) peer->close(Error(Errc::kDisconnected, "as the test wants it"));
   co_return reply;
@@ -186,6 +187,7 @@ rpc::Reply StandInOst::write(const rpc::Request& request) {
   resent_ += r->wseq != 0;
   wseq_ = std::max(wseq_, mine);
   const uint64_t end = r->offset + r->length;
+  if (end > max_object || r->offset > max_object) return rpc::fail(Error(Errc::kFBig, "a stand-in keeps its objects in memory"));
   if (o.bytes.size() < end) o.bytes.resize(end);
   for (uint64_t b = r->offset / kBlockSize; b * kBlockSize < end; ++b) {
     auto& block = o.block_wseq[b];

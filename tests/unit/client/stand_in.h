@@ -5,6 +5,7 @@
 #pragma once
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <set>
@@ -34,6 +35,10 @@ class StandIn {
  public:
   StandIn(Runtime& runtime, rpc::Transport& transport) : runtime_(runtime), transport_(transport) {}
   virtual ~StandIn() { stop(); }
+  /// An address of a network in memory, for a runtime that is driven by hand; before start().
+  void use_address(std::string address) { address_ = std::move(address), by_hand_ = true; }
+  /// Sees each reply before it leaves. Set before start().
+  std::function<void(const rpc::PeerPtr&, const rpc::Request&, rpc::Reply&)> alter;
   void start();                               ///< with a new incarnation
   void stop();                                ///< connections break; what is in progress goes on unheard
   std::string address() const { return address_; }
@@ -59,6 +64,7 @@ class StandIn {
   rpc::Transport& transport_;
   std::unique_ptr<rpc::Server> server_;
   std::string address_ = "127.0.0.1:0";
+  bool by_hand_ = false;
   uint64_t incarnation_ = 0;
   std::map<uint16_t, std::deque<Fault>> faults_;
   std::vector<Signal> held_;
@@ -76,6 +82,7 @@ class StandInOst : public StandIn {
   void destroy(const ObjectId& object);       ///< leaves a tombstone: later requests get kStaleGeneration
   void truncate(const ObjectId& object, uint64_t size);
   int resent() const { return resent_; }
+  uint64_t max_object = GiB;                  ///< objects lie in memory; data beyond is refused with kFBig
   Nanos expired_before = 0;                   ///< capabilities that end before this (MDS time) are refused
 
  protected:
