@@ -69,7 +69,7 @@ Result<JournalNo> Store::commit_rows(Entry& entry, CommandBatch& part) {
       next.encode(value);
       batch.put(Family::kObject, object_key(entry.id), value);
     }
-    txg_->freed(part.freed);
+    note_freed(entry.id, part.freed);
     txg_->touch();
     return {};
   };
@@ -105,9 +105,10 @@ Task<Result<void>> Store::destroy(Command command, EntryPtr entry) {
     CommandBatch part{command};
     part.destroy = true;
     if (exists) {
-      CO_TRY(part.rows, co_await rows(entry->id, 0, UINT64_MAX, kCutRows));
+      CO_TRY(part.rows, co_await rows(entry->id, 0, UINT64_MAX, kCutRows, /*with_damaged=*/true));
     }
     for (ChunkRow& row : part.rows) {
+      if (row.damaged) rescan_ = true;  // nobody knows which blocks it had
       for (const Run& r : row.content.runs()) part.freed.push_back({r.at, r.length});
       part.grown -= row.content.blocks();
       row.content = Chunk();
@@ -121,6 +122,12 @@ Task<Result<void>> Store::destroy(Command command, EntryPtr entry) {
 }
 
 // ---- truncate, punch, zero range
+
+static Buffer zero_block() {
+  Buffer b = Buffer::allocate(kBlockSize);
+  std::memset(b.data(), 0, b.size());
+  return b;
+}
 
 struct CutOp {
   Store& store;
@@ -150,7 +157,9 @@ void CutOp::measure() {
 
 Task<Result<void>> CutOp::write_edge(Edge& edge) {
   edge.wanted = false;
-  CO_TRY(SlotPtr slot, co_await store.load_slot(entry, edge.block / kBlocksPerChunk));
+  auto loaded = co_await store.load_slot(entry, edge.block / kBlocksPerChunk);
+  if (!loaded && loaded.error().code == Errc::kCorrupt) co_return Result<void>{};  // the chunk's record is damaged: it can't be read before or after
+  CO_TRY(SlotPtr slot, std::move(loaded));
   const auto in_chunk = static_cast<uint32_t>(edge.block % kBlocksPerChunk);
   uint32_t sum = 0;
   {
@@ -163,9 +172,13 @@ Task<Result<void>> CutOp::write_edge(Edge& edge) {
     edge.run.first = static_cast<uint16_t>(in_chunk);
     edge.run.length = 1;
   }
-  CO_TRY(Buffer old, co_await store.read_block(entry->id, edge.block, edge.run.at, sum));
+  auto held = co_await store.read_block(entry->id, edge.block, edge.run.at, sum);
+  // A damaged block stays one: what is left of it is unknown, and refusing would leave the whole file with a cut that never ends.
+  const bool damaged = !held && held.error().code == Errc::kChecksum;
+  if (damaged) held = zero_block();
+  CO_TRY(Buffer old, std::move(held));
   const auto gone = old.span().subspan(edge.from, edge.to - edge.from);
-  if (std::all_of(gone.begin(), gone.end(), [](std::byte b) { return b == std::byte{0}; })) co_return Result<void>{};
+  if (!damaged && std::all_of(gone.begin(), gone.end(), [](std::byte b) { return b == std::byte{0}; })) co_return Result<void>{};
   std::fill(gone.begin(), gone.end(), std::byte{0});
   auto taken = store.space_->take(1, Purpose::kCommand, {entry->id, kNoGoal, false});
   for (int tries = 0; !taken && tries < kSpaceTries && store.space_->any_pending(); ++tries) {
@@ -177,6 +190,7 @@ Task<Result<void>> CutOp::write_edge(Edge& edge) {
   fresh.insert(fresh.end(), taken->begin(), taken->end());
   edge.run.at = taken->front().at;
   edge.sum = wire::block_sum(entry->id, edge.block, old.span());
+  if (damaged) edge.sum = edge.sum == UINT32_MAX ? 1 : edge.sum + 1;  // reads of it go on to fail
   CO_CHECK_OK(co_await store.device_->write(edge.run.at * kBlockSize, old));
   edge.wanted = true;
   co_return Result<void>{};
@@ -216,11 +230,17 @@ Task<Result<void>> CutOp::run(bool record) {
   uint64_t chunk = from / kChunkSize;
   const uint64_t stop = to == UINT64_MAX ? UINT64_MAX : (to - 1) / kChunkSize + 1;
   for (bool last = false; !last;) {
-    CO_TRY(auto found, co_await store.rows(entry->id, chunk, stop, kCutRows));
+    CO_TRY(auto found, co_await store.rows(entry->id, chunk, stop, kCutRows, /*with_damaged=*/true));
     CommandBatch part{command};
     last = found.size() < kCutRows;
     if (!last) chunk = found.back().chunk + 1;
     for (Store::ChunkRow& row : found) {
+      if (row.damaged) {  // goes as a whole or stays: a part of it can't be told from the rest
+        const bool whole = first <= row.chunk * kBlocksPerChunk && (row.chunk + 1) * kBlocksPerChunk <= end;
+        if (whole) store.rescan_ = true;
+        if (whole) part.rows.push_back(std::move(row));
+        continue;
+      }
       const Chunk old = row.content;
       cut_row(row, part);
       if (!(row.content == old)) part.rows.push_back(std::move(row));
@@ -284,7 +304,7 @@ Task<Result<void>> Store::allocate(Command command, EntryPtr entry) {
   const uint64_t first = command.offset / kBlockSize, end = round_up(command.offset + command.length, kBlockSize) / kBlockSize;
   uint64_t holes = end - first;
   for (uint64_t chunk = first / kBlocksPerChunk;;) {  // how much is missing, before anything is taken
-    CO_TRY(auto found, co_await rows(entry->id, chunk, (end - 1) / kBlocksPerChunk + 1, kCutRows));
+    CO_TRY(auto found, co_await rows(entry->id, chunk, (end - 1) / kBlocksPerChunk + 1, kCutRows, /*with_damaged=*/true));
     for (const ChunkRow& row : found)
       for (const Run& r : row.content.runs()) {
         const uint64_t lo = std::max(first, row.chunk * kBlocksPerChunk + r.first), hi = std::min(end, row.chunk * kBlocksPerChunk + r.end());
@@ -300,7 +320,7 @@ Task<Result<void>> Store::allocate(Command command, EntryPtr entry) {
   }
   for (uint64_t chunk = first / kBlocksPerChunk; chunk * kBlocksPerChunk < end; chunk += kAllocateChunks) {
     const uint64_t stop = std::min(chunk + kAllocateChunks, (end - 1) / kBlocksPerChunk + 1);
-    CO_TRY(auto found, co_await rows(entry->id, chunk, stop, kAllocateChunks));
+    CO_TRY(auto found, co_await rows(entry->id, chunk, stop, kAllocateChunks, /*with_damaged=*/true));
     CommandBatch part{command};
     std::vector<Extent> taken;
     bool enough = true;
@@ -308,6 +328,7 @@ Task<Result<void>> Store::allocate(Command command, EntryPtr entry) {
     for (uint64_t c = chunk; c < stop && enough; ++c) {
       ChunkRow row{c, {}};
       if (next < found.size() && found[next].chunk == c) row = std::move(found[next++]);
+      if (row.damaged) continue;
       const uint32_t before = row.content.blocks();
       const uint64_t base = c * kBlocksPerChunk;
       const auto lo = static_cast<uint32_t>(std::max(first, base) - base), hi = static_cast<uint32_t>(std::min(end, base + kBlocksPerChunk) - base);
@@ -345,6 +366,7 @@ Task<Result<void>> Store::apply(Command command, EntryPtr entry) {
     std::lock_guard state(entry->mutex);
     if (entry->tombstone) co_return Result<void>{};  // gone: whatever it is, it is done
     if (entry->state.exists && command.command <= entry->state.command) co_return Result<void>{};
+    if (command.kind != wire::kCmdDestroy) CO_CHECK_OK(check_sound(*entry));
   }
   switch (command.kind) {
     case wire::kCmdDestroy: co_return co_await destroy(command, entry);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Brings objects and chunks from the index into the table. What memory holds is read on the loop, the rest on a worker.
-#include "storage/object/store.h"
+#include "common/log/log.h"
 #include "common/wire/checksum.h"
+#include "storage/object/store.h"
 
 namespace nacre::storage {
 
@@ -14,38 +15,49 @@ Result<void> Store::load_now(Entry& entry, Tier tier) {
   std::string value;
   NACRE_TRY(const bool exists, index_->get(Family::kObject, object_key(entry.id), value, tier));
   ObjectState state;
+  bool damaged = false;
   if (exists) {
-    NACRE_TRY(state, ObjectState::decode(value));
+    auto decoded = ObjectState::decode(value);
+    damaged = !decoded;
+    if (decoded) state = *decoded;
+    else state.exists = true;  // so that its destruction looks for its chunks
   }
   bool stale = false;
   CmdSeq tombstone;
-  Error damage(Errc::kOk);
   const auto visit = [&](std::string_view key, std::string_view record) {
     ObjectId dead;
     if (!parse_object_key(key, dead)) return true;
     if (dead == entry.id) {
       auto t = view_record<schema::TombstoneRecordT>(record);
-      if (!t) {
-        damage = std::move(t).error();
-        return false;
-      }
-      tombstone = CmdSeq((*t)->command());
+      tombstone = CmdSeq(t ? (*t)->command() : 1);  // a damaged one still says that the object was destroyed
       stale = true;
     }
     if (dead.generation > entry.id.generation) stale = true;
     return true;
   };
   NACRE_CHECK_OK(index_->scan(Family::kTombstone, generation_key(entry.id.ino, entry.id.generation), inode_end_key(entry.id.ino), visit, tier));
-  if (damage.code != Errc::kOk) return std::unexpected(std::move(damage));
 
   std::lock_guard lock(entry.mutex);
   if (entry.loaded) return {};  // somebody else was faster, and may have changed it since
+  if (damaged) log::error("ost{} object {}: its record in the index is damaged; nacre fsck names the file", options_.ost, entry.id);
+  entry.damaged = damaged;
   entry.state = state;
   entry.stale = entry.stale || stale;
   entry.tombstone = tombstone;
   entry.last_change = index_->last();
   entry.loaded = true;
   return {};
+}
+
+/// A target of a newer format is refused as a whole, so a record of one is damage like any other.
+static Error as_damage(Error e) {
+  if (e.code != Errc::kVersion) return e;
+  return Error(Errc::kCorrupt, "the chunk's record has an unknown format: " + e.detail);
+}
+
+Result<void> Store::check_sound(const Entry& entry) const {
+  if (!entry.damaged) return {};
+  return Err(Errc::kCorrupt, fmt::format("ost{} object {}: its record in the index is damaged; nacre fsck names the file, which has to be restored from a copy", options_.ost, entry.id));
 }
 
 Task<Result<void>> Store::load(EntryPtr entry) {
@@ -67,7 +79,9 @@ Result<void> Store::load_slot_now(Entry& entry, ChunkSlot& slot, uint64_t chunk,
   NACRE_TRY(const bool exists, index_->get(Family::kChunk, chunk_key(entry.id, chunk), value, tier));
   Chunk content;
   if (exists) {
-    NACRE_TRY(content, Chunk::decode(value, blocks_));
+    auto decoded = Chunk::decode(value, blocks_);
+    if (!decoded) return Err(as_damage(std::move(decoded).error()));
+    content = std::move(*decoded);
   }
   std::lock_guard lock(entry.mutex);
   if (slot.loaded) return {};
@@ -101,9 +115,9 @@ Task<Result<SlotPtr>> Store::load_slot(EntryPtr entry, uint64_t chunk) {
   co_return slot;
 }
 
-Task<Result<std::vector<Store::ChunkRow>>> Store::rows(ObjectId object, uint64_t from, uint64_t to, size_t most) {
+Task<Result<std::vector<Store::ChunkRow>>> Store::rows(ObjectId object, uint64_t from, uint64_t to, size_t most, bool with_damaged) {
   using Rows = std::vector<ChunkRow>;
-  const auto collect = [this, object, from, to, most](Tier tier) -> Result<Rows> {
+  const auto collect = [this, object, from, to, most, with_damaged](Tier tier) -> Result<Rows> {
     Rows out;
     Error damage(Errc::kOk);
     const auto first = chunk_key(object, from), last = chunk_key(object, to);
@@ -112,8 +126,13 @@ Task<Result<std::vector<Store::ChunkRow>>> Store::rows(ObjectId object, uint64_t
       uint64_t chunk = 0;
       if (!parse_chunk_key(key, id, chunk)) return true;
       auto content = Chunk::decode(value, blocks_);
+      if (!content && with_damaged) {
+        log::error("ost{} object {} offset {}: the chunk's record in the index is damaged: {}", options_.ost, object, chunk * kChunkSize, content.error().message());
+        out.push_back({chunk, {}, true});
+        return out.size() < most;
+      }
       if (!content) {
-        damage = about(object, chunk * kChunkSize, std::move(content).error());
+        damage = about(object, chunk * kChunkSize, as_damage(std::move(content).error()));
         return false;
       }
       out.push_back({chunk, std::move(*content)});

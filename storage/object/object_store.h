@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,6 +32,8 @@ using Uuid = std::array<uint8_t, 16>;
 inline constexpr uint64_t kMinCapacity = 16ull << 20;   ///< bytes; below, the reserve leaves nothing to use
 inline constexpr size_t kMaxCommands = 1000;            ///< of one commands() call
 inline constexpr size_t kMaxStats = 100'000;            ///< of one stat() call
+inline constexpr size_t kMaxListed = 10'000;            ///< of one list() call
+inline constexpr uint64_t kMinScrub = 1ull << 20, kMaxScrub = 64ull << 20;  ///< bytes of one scrub() call
 /// A tombstone outlives every capability that may still name the object: 60 s, plus skew and delay.
 inline constexpr Nanos kTombstoneTerm = 180 * kSecond;
 
@@ -106,6 +109,29 @@ struct CommandsResult {
   std::vector<ObjectInfo> infos; ///< after each, same order
 };
 
+struct ListedObject {
+  ObjectId object;
+  ObjectInfo info;            ///< exists = false: its record in the index is damaged
+  FilesetId fileset;
+};
+struct ListResult {
+  std::vector<ListedObject> objects;  ///< in order of object
+  bool end = false;                   ///< there are no more
+  uint64_t total = 0;                 ///< objects of the target
+};
+
+struct DamagedRange {
+  ObjectId object;
+  uint64_t offset = 0, length = 0;    ///< bytes of the object, whole blocks
+};
+struct ScrubResult {
+  std::vector<DamagedRange> damaged;  ///< at most a few hundred: then the call ends early
+  ObjectId object;                    ///< where to go on: the chunk `chunk` of this object, if there is one, else what follows
+  uint64_t chunk = 0;
+  bool end = false;                   ///< everything was looked at
+  uint64_t bytes = 0;                 ///< verified
+};
+
 struct Usage {
   uint64_t capacity = 0;      ///< bytes
   uint64_t used = 0;          ///< allocated, with what awaits its txg
@@ -166,7 +192,13 @@ class ObjectStore {
   /// without data.
   virtual Task<Result<SeekResult>> seek(ObjectId object, uint64_t offset, bool hole) = 0;
   /// Same order and length as `objects` (≤ kMaxStats).
+  /// An object whose record is damaged counts as absent.
   virtual Task<Result<std::vector<ObjectInfo>>> stat(std::vector<ObjectId> objects) = 0;
+  /// The objects after `after` (none = from the first), at most `limit` (≤ kMaxListed).
+  virtual Task<Result<ListResult>> list(std::optional<ObjectId> after, size_t limit) = 0;
+  /// Reads stored blocks from chunk `chunk` of `object` on, in order of objects, and verifies them against their checksums, until
+  /// `max_bytes` (kMinScrub to kMaxScrub) are through. What is replaced meanwhile is no damage. One call at a time. Errors: kRetryLater.
+  virtual Task<Result<ScrubResult>> scrub(ObjectId object, uint64_t chunk, uint64_t max_bytes) = 0;
   /// ≤ kMaxCommands, in order; `changed` of an object doesn't move. sync: stable before the result. Truncate, punch and zero range
   /// first make older writes of the object stable, since a resend can't bring them back. The first refusal ends the call with its
   /// error (kNoSpc from allocate, kChecksum or kIo from a cut block): commands before it stay done.

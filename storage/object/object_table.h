@@ -62,6 +62,7 @@ struct Entry {
 
   std::mutex mutex;         ///< of what follows, up to the locks
   bool loaded = false;
+  bool damaged = false;     ///< its record can't be read: nothing but its destruction goes through
   bool stale = false;       ///< destroyed, or of an older generation than a destroyed object of the inode
   CmdSeq tombstone;         ///< of the command that destroyed it
   ObjectState state;

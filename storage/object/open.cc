@@ -150,37 +150,48 @@ Result<void> Store::open_device() {
   return {};
 }
 
-static Result<uint64_t> load_range(const Index& index, std::string_view key) {
-  std::string value;
-  NACRE_TRY(const bool there, index.get(Family::kSuper, key, value, Tier::kDisk));
-  if (!there) return 0;
-  NACRE_TRY(const auto* record, view_record<schema::RangeRecordT>(value));
-  return record->high();
+Result<void> Store::load_ranges() {
+  bool sound = true;
+  for (auto [key, into] : {std::pair(kMaxInoKey, &max_ino_), std::pair(kMaxCommandKey, &max_command_)}) {
+    std::string value;
+    NACRE_TRY(const bool there, index_->get(Family::kSuper, key, value, Tier::kDisk));
+    if (!there) continue;
+    auto record = view_record<schema::RangeRecordT>(value);
+    if (record) *into = (*record)->high();
+    else sound = false;
+  }
+  if (sound) return {};
+  log::error("ost{}: the record of its highest numbers is damaged; they are taken from the objects", options_.ost);
+  return index_->scan(Family::kObject, {}, {}, [&](std::string_view key, std::string_view value) {
+    ObjectId object;
+    if (parse_object_key(key, object)) max_ino_ = std::max(max_ino_.load(), object.ino.v);
+    if (auto state = ObjectState::decode(value)) max_command_ = std::max(max_command_.load(), state->command.v);
+    return true;
+  });
 }
 
+/// Damaged rows stop nothing: the metadata server tells the epochs again before anything is served, and a fence whose end can't be
+/// read lasts as long as any does.
 Result<void> Store::load_state() {
-  NACRE_TRY(max_ino_, load_range(*index_, kMaxInoKey));
-  NACRE_TRY(max_command_, load_range(*index_, kMaxCommandKey));
-  Error damage(Errc::kOk);
+  NACRE_CHECK_OK(load_ranges());
   NACRE_CHECK_OK(index_->scan(Family::kEpoch, {}, {}, [&](std::string_view key, std::string_view value) {
     auto record = view_record<schema::EpochRecordT>(value);
-    if (!record || key.size() != 4) damage = record ? Error(Errc::kCorrupt, "an epoch has a damaged key") : std::move(record).error();
-    else epochs_[FilesetId(read_number<uint32_t>(key, 0))] = Epoch((*record)->epoch());
-    return damage.code == Errc::kOk;
+    if (record && key.size() == 4) epochs_[FilesetId(read_number<uint32_t>(key, 0))] = Epoch((*record)->epoch());
+    else log::error("ost{}: a record of a fileset's epoch is damaged", options_.ost);
+    return true;
   }));
-  NACRE_CHECK_OK(index_->scan(Family::kFence, {}, {}, [&](std::string_view key, std::string_view value) {
+  return index_->scan(Family::kFence, {}, {}, [&](std::string_view key, std::string_view value) {
     auto record = view_record<schema::FenceRecordT>(value);
-    if (!record || key.size() != 8) damage = record ? Error(Errc::kCorrupt, "a fence has a damaged key") : std::move(record).error();
-    else fences_[SessionId(read_number<uint64_t>(key, 0))] = (*record)->until();
-    return damage.code == Errc::kOk;
-  }));
-  if (damage.code != Errc::kOk) return std::unexpected(std::move(damage));
-  return {};
+    if (!record || key.size() != 8) log::error("ost{}: a record of an evicted session is damaged", options_.ost);
+    if (key.size() == 8) fences_[SessionId(read_number<uint64_t>(key, 0))] = record ? (*record)->until() : now() + kTombstoneTerm;
+    return true;
+  });
 }
 
 Result<bool> Store::load_allocator(uint64_t txg) {
   bool found = false, valid = true;
   uint64_t end = 0;  // of the extent before: they are in order
+  std::vector<Extent> extents;
   NACRE_CHECK_OK(index_->scan(Family::kSuper, kAllocatorPrefix, kAllocatorEnd, [&](std::string_view, std::string_view value) {
     auto record = view_record<schema::AllocatorRecordT>(value);
     valid = record && (*record)->txg() == txg && (!(*record)->free() || (*record)->free()->size() % 2 == 0);
@@ -191,39 +202,41 @@ Result<bool> Store::load_allocator(uint64_t txg) {
     for (uint32_t i = 0; free && i + 1 < free->size() && valid; i += 2) {
       const Extent e{free->Get(i), free->Get(i + 1)};
       valid = e.at >= end && e.length > 0 && e.at < blocks_ && e.length <= blocks_ - e.at;
-      if (valid) space_->allocator().add_clean(e);
+      if (valid) extents.push_back(e);
       end = e.at + e.length;
     }
     return valid;
   }));
-  if (!valid) return Err(Errc::kCorrupt, fmt::format("the allocator's record in {} is damaged: check the disk, then run nacre fsck", dir_));
+  if (!valid) {
+    log::error("ost{}: the allocator's record is damaged; the free blocks are found by a scan", options_.ost);
+    return false;
+  }
+  for (const Extent& e : extents) space_->allocator().add_clean(e);
   return found;
 }
 
-/// The free blocks are those that no chunk record names.
+/// The free blocks are those that no chunk record names. A damaged record costs its own object only: what it named counts as free, and
+/// its reads fail. Of two objects that name the same block at most one can be right (the checksums tell which); only the first frees it.
 Result<void> Store::scan_allocator() {
   std::vector<uint64_t> used((blocks_ + 63) / 64, 0);
-  Error damage(Errc::kOk);
   NACRE_CHECK_OK(index_->scan(Family::kChunk, {}, {}, [&](std::string_view key, std::string_view value) {
     ObjectId object;
     uint64_t chunk = 0;
     auto content = Chunk::decode(value, blocks_);
     if (!content || !parse_chunk_key(key, object, chunk)) {
-      damage = Error(Errc::kCorrupt, fmt::format("a chunk record in {} is damaged ({}): check the disk, then run nacre fsck", dir_, content ? "its key" : content.error().message()));
-      return false;
+      log::error("ost{}: the chunk record at object {} offset {} is damaged ({}): reads there will fail, nacre fsck names the file", options_.ost, object, chunk * kChunkSize,
+                 content ? "its key" : content.error().message());
+      return true;
     }
     for (const Run& run : content->runs())
       for (uint64_t b = run.at; b < run.at + run.length; ++b) {
         uint64_t& word = used[b / 64];
-        if (word >> (b % 64) & 1) {
-          damage = Error(Errc::kCorrupt, fmt::format("block {} of {} belongs to object {} and to another one: run nacre fsck", b, dir_, object));
-          return false;
-        }
+        if (word >> (b % 64) & 1 && doubtful_.insert(object).second)
+          log::error("ost{}: block {} belongs to object {} and to another one: nacre fsck names the file whose data it isn't", options_.ost, b, object);
         word |= uint64_t{1} << (b % 64);
       }
     return true;
   }));
-  if (damage.code != Errc::kOk) return std::unexpected(std::move(damage));
   uint64_t objects = 0;
   NACRE_CHECK_OK(index_->scan(Family::kObject, {}, {}, [&](std::string_view, std::string_view) {
     ++objects;
@@ -314,7 +327,7 @@ Result<void> Store::store_clean() {
   auto number = index_->commit([&](Batch& batch) -> Result<void> {
     batch.put(Family::kSuper, kSuperKey, encode_super(super));
     uint32_t part = 0;
-    for (size_t i = 0; i < free.size() || part == 0; i += kExtentsPerRow, ++part) {
+    for (size_t i = 0; !rescan_ && (i < free.size() || part == 0); i += kExtentsPerRow, ++part) {
       schema::AllocatorRecordT record;
       record.txg = super.txg;
       if (part == 0) record.objects = objects_.load();
@@ -378,7 +391,7 @@ Task<void> Store::expire() {
       std::vector<std::string> gone;
       NACRE_CHECK_OK(index_->scan(Family::kTombstone, {}, {}, [&](std::string_view key, std::string_view value) {
         auto record = view_record<schema::TombstoneRecordT>(value);
-        if (record && (*record)->until() < before) gone.emplace_back(key);
+        if (!record || (*record)->until() < before) gone.emplace_back(key);
         return gone.size() < kExpirePerBatch;
       }));
       std::vector<SessionId> lifted;

@@ -48,6 +48,7 @@ Task<Result<ReadResult>> Store::read(ObjectId object, uint64_t offset, uint32_t 
   {
     std::lock_guard lock(entry->mutex);
     if (entry->stale) co_return Err(Errc::kStaleGeneration, fmt::format("object {} was destroyed or replaced", object));
+    CO_CHECK_OK(check_sound(*entry));
     result.size = entry->state.size;
     if (length == 0 || offset >= result.size) co_return result;
     end = round_up(std::min(offset + length, result.size), kBlockSize) / kBlockSize;
@@ -154,6 +155,7 @@ Task<Result<SeekResult>> Store::seek(ObjectId object, uint64_t offset, bool hole
   {
     std::lock_guard lock(entry->mutex);
     if (entry->stale) co_return Err(Errc::kStaleGeneration, fmt::format("object {} was destroyed or replaced", object));
+    CO_CHECK_OK(check_sound(*entry));
     result.size = entry->state.size;
   }
   // Holes are whole blocks: the file may go on where the object ends, and the rest of the object's last block belongs to its data then,
@@ -201,16 +203,14 @@ Task<Result<std::vector<ObjectInfo>>> Store::stat(std::vector<ObjectId> objects)
     std::string value;
     NACRE_TRY(const bool exists, index_->get(Family::kObject, object_key(objects[i]), value, tier));
     if (!exists) return {};
-    auto state = ObjectState::decode(value);
-    if (!state) return std::unexpected(about(objects[i], 0, std::move(state).error()));
-    out[i] = info_of(*state);
+    if (auto state = ObjectState::decode(value)) out[i] = info_of(*state);  // one that is damaged must not hide the others
     return {};
   };
   for (size_t i = 0; i < objects.size(); ++i) {
     if (EntryPtr entry = table_.peek(objects[i])) {
       std::lock_guard lock(entry->mutex);
       if (entry->loaded) {
-        out[i] = info_of(entry->state);
+        if (!entry->damaged) out[i] = info_of(entry->state);
         continue;
       }
     }

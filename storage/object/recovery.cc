@@ -41,13 +41,21 @@ Result<void> Recovery::load(Case& c) {
   std::string value;
   NACRE_TRY(c.exists, index_.get(Family::kChunk, chunk_key(c.object, c.chunk), value, Tier::kDisk));
   if (!c.exists) return {};
-  NACRE_TRY(c.current, Chunk::decode(value, blocks_));
+  auto current = Chunk::decode(value, blocks_);
+  if (!current) {  // that object's reads fail; it must not keep the others from being served
+    log::error("ost{} object {} offset {}: the chunk's record is damaged: {}", ost_, c.object, c.chunk * kChunkSize, current.error().message());
+    c.exists = false;
+    return {};
+  }
+  c.current = std::move(*current);
   for (uint64_t txg : c.txgs) {
     NACRE_TRY(const bool there, index_.get(Family::kUndo, undo_key(txg, c.object, c.chunk), value, Tier::kDisk));
     if (!there) return Err(Errc::kCorrupt, "an undo row vanished while it was read");
-    NACRE_TRY(Chunk version, Chunk::decode_undo(value, blocks_));
-    c.versions.push_back(std::move(version));
+    auto version = Chunk::decode_undo(value, blocks_);
+    if (version) c.versions.push_back(std::move(*version));
+    else log::error("ost{} object {} offset {}: an undo record is damaged: {}", ost_, c.object, c.chunk * kChunkSize, version.error().message());
   }
+  if (c.versions.empty()) c.exists = false;  // nothing to fall back to; its checksums tell whether it has to
   return {};
 }
 
@@ -123,8 +131,12 @@ Task<Result<void>> Recovery::repair(Case* given) {
 Result<void> Recovery::store(const Case& c, const Chunk& fixed) {
   std::string value;
   NACRE_TRY(const bool exists, index_.get(Family::kObject, object_key(c.object), value, Tier::kDisk));
-  if (!exists) return Err(Errc::kCorrupt, fmt::format("ost{} object {}: it has data but no record; run nacre fsck", ost_, c.object));
-  NACRE_TRY(ObjectState state, ObjectState::decode(value));
+  auto decoded = exists ? ObjectState::decode(value) : Result<ObjectState>(Err(Errc::kCorrupt, "it has data but no record"));
+  if (!decoded) {
+    log::error("ost{} object {}: its record is damaged ({}), so what was lost of it isn't taken back", ost_, c.object, decoded.error().message());
+    return {};
+  }
+  ObjectState state = *decoded;
   state.allocated = state.allocated + fixed.blocks() * kBlockSize - c.current.blocks() * kBlockSize;
   auto number = index_.commit([&](Batch& batch) -> Result<void> {
     if (fixed.empty()) {

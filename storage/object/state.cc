@@ -23,6 +23,11 @@ void Store::note_command(Batch& batch, CmdSeq command) {
   batch.put(Family::kSuper, kMaxCommandKey, encode_record(record));
 }
 
+void Store::note_freed(const ObjectId& object, const std::vector<Extent>& extents) {
+  if (doubtful_.empty() || !doubtful_.contains(object)) txg_->freed(extents);
+  else rescan_ = true;  // another object frees what both have; the rest is found by the next start
+}
+
 Task<Result<WSeq>> Store::commit(WSeq up_to) {
   GateGuard open(gate_);
   if (!open) co_return Err(Errc::kShutdown);

@@ -5,6 +5,8 @@
 #pragma once
 #include <atomic>
 #include <memory>
+#include <optional>
+#include <set>
 #include <shared_mutex>
 #include <unordered_map>
 
@@ -33,6 +35,8 @@ class Store final : public ObjectStore {
   Task<Result<ReadResult>> read(ObjectId object, uint64_t offset, uint32_t length) override;
   Task<Result<SeekResult>> seek(ObjectId object, uint64_t offset, bool hole) override;
   Task<Result<std::vector<ObjectInfo>>> stat(std::vector<ObjectId> objects) override;
+  Task<Result<ListResult>> list(std::optional<ObjectId> after, size_t limit) override;
+  Task<Result<ScrubResult>> scrub(ObjectId object, uint64_t chunk, uint64_t max_bytes) override;
   Task<Result<CommandsResult>> commands(std::vector<Command> commands, bool sync) override;
   Task<Result<WSeq>> commit(WSeq up_to) override;
   WSeq stable() const override { return txg_->stable(); }
@@ -59,6 +63,7 @@ class Store final : public ObjectStore {
   Result<schema::OstSuperT> open_index();
   Result<void> open_device();
   Result<void> load_state();                     ///< epochs, fences, high-water marks
+  Result<void> load_ranges();                    ///< the high-water marks; if they are damaged, from the objects
   Result<bool> load_allocator(uint64_t txg);     ///< false: there is none of that txg, scan
   Result<void> scan_allocator();
   Result<void> begin(schema::OstSuperT& super);  ///< not clean any more, a new incarnation, new ranges
@@ -77,11 +82,21 @@ class Store final : public ObjectStore {
   Task<Result<void>> load(EntryPtr entry);
   Result<void> load_slot_now(Entry& entry, ChunkSlot& slot, uint64_t chunk, Tier tier);
   Task<Result<SlotPtr>> load_slot(EntryPtr entry, uint64_t chunk);
-  /// Chunk records in [from, to) of the index, in order, at most `most`.
-  struct ChunkRow { uint64_t chunk; Chunk content; };
-  Task<Result<std::vector<ChunkRow>>> rows(ObjectId object, uint64_t from, uint64_t to, size_t most);
+  /// Whether the object's record could be read (kCorrupt). entry.mutex is held.
+  Result<void> check_sound(const Entry& entry) const;
+  /// Chunk records in [from, to) of the index, in order, at most `most`. damaged: the record can't be read, content is empty; only
+  /// for who asked for them, else kCorrupt.
+  struct ChunkRow { uint64_t chunk; Chunk content; bool damaged = false; };
+  Task<Result<std::vector<ChunkRow>>> rows(ObjectId object, uint64_t from, uint64_t to, size_t most, bool with_damaged = false);
   /// The 4 KiB of a written block, checked against its sum. Errors: kChecksum, kIo.
   Task<Result<Buffer>> read_block(ObjectId object, uint64_t block, uint64_t at, uint32_t sum);
+
+  // ---- scrub.cc
+  struct ScrubRow { ObjectId object; uint64_t chunk = 0; std::optional<Chunk> content; };  ///< no content: the record is damaged
+  Result<std::vector<ScrubRow>> scrub_rows(ObjectId object, uint64_t chunk) const;
+  Task<Result<ScrubResult>> scrub_page(ObjectId object, uint64_t chunk, uint64_t max_bytes);
+  Task<Result<void>> scrub_chunk(const ScrubRow& row, ScrubResult& out);
+  Task<std::vector<bool>> bad_blocks(const ScrubRow& row, ScrubResult& out);
 
   // ---- command.cc
   Task<Result<void>> apply(Command command, EntryPtr entry);
@@ -92,6 +107,7 @@ class Store final : public ObjectStore {
 
   void note_object(Batch& batch, const ObjectId& object);   ///< raises max_ino; under the journal mutex
   void note_command(Batch& batch, CmdSeq command);          ///< raises max_command
+  void note_freed(const ObjectId& object, const std::vector<Extent>& extents);  ///< by the batch being built
   Error about(const ObjectId& object, uint64_t offset, Error error) const;
   ObjectInfo info_of(const ObjectState& state) const;
 
@@ -116,6 +132,9 @@ class Store final : public ObjectStore {
   std::atomic<uint64_t> checksum_errors_{0}, resends_applied_{0}, resends_refused_{0};
   uint64_t undo_restored_ = 0;
   std::atomic<bool> failed_{false}, time_known_{false};
+  std::atomic<bool> scrubbing_{false};
+  std::atomic<bool> rescan_{false};         ///< blocks were lost track of: the next start finds them by a scan
+  std::set<ObjectId> doubtful_;             ///< share blocks with others, which free them; written at the start only
   bool punching_ = false, expiring_ = false;  ///< home loop only
   Nanos next_expiry_ = 0;
   bool closed_ = false;

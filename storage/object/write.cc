@@ -78,6 +78,7 @@ Result<void> WriteOp::check() {
 Result<void> WriteOp::admit() {
   std::lock_guard lock(entry->mutex);
   if (entry->stale) return Err(Errc::kStaleGeneration, fmt::format("object {} was destroyed or replaced", args.object));
+  NACRE_CHECK_OK(store.check_sound(*entry));
   birth = store.epoch(args.fileset);
   if (args.epoch < birth) return Err(Errc::kStaleEpoch, fmt::format("fileset {} is at epoch {}, the write at {}", args.fileset, birth, args.epoch));
   if (args.epoch > birth) return Err(Errc::kRetryLater, fmt::format("fileset {} is at epoch {} here, the write at {}", args.fileset, birth, args.epoch));
@@ -290,7 +291,7 @@ Result<JournalNo> WriteOp::commit(WriteResult& result) {
     next.encode(value);
     batch.put(Family::kObject, object_key(args.object), value);
     store.note_object(batch, args.object);
-    store.txg_->freed(freed);
+    store.note_freed(args.object, freed);
     store.txg_->touch();
     result = {wseq, next.size, next.allocated, next.changed, false};
     return {};

@@ -2,6 +2,8 @@
 // Requests of the metadata server (stat, commands, fence), admitted by service.cc, and status, which every peer may ask.
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "common/wire/bits.h"
 #include "storage/service/state.h"
 
@@ -65,6 +67,37 @@ Task<rpc::Reply> serve_fence(StatePtr s, rpc::PeerPtr peer, rpc::Request request
   if ((*m)->until() != 0) co_await s->sessions.drained(session);
   count(s->metrics.fences);
   co_return rpc::ok(wire::EmptyT());
+}
+
+Task<rpc::Reply> serve_list(StatePtr s, rpc::PeerPtr peer, rpc::Request request) {
+  auto m = view<wire::ObjectListRequestT>(request.body);
+  if (!m) co_return s->refuse(m.error(), peer);
+  std::optional<ObjectId> after;
+  if (const schema::ObjectRef* ref = (*m)->after()) after = to_id(*ref);
+  auto list = co_await s->store->list(after, std::clamp<size_t>((*m)->limit(), 1, kMaxListed));
+  if (!list) co_return s->refuse(list.error(), peer);
+  wire::ObjectListReplyT reply;
+  reply.objects.reserve(list->objects.size());
+  for (const ListedObject& o : list->objects) reply.objects.emplace_back(to_ref(o.object), to_wire(o.info), o.fileset.v);
+  reply.end = list->end;
+  reply.total = list->total;
+  co_return rpc::ok(reply);
+}
+
+Task<rpc::Reply> serve_scrub(StatePtr s, rpc::PeerPtr peer, rpc::Request request) {
+  auto m = view<wire::ObjectScrubRequestT>(request.body);
+  if (!m) co_return s->refuse(m.error(), peer);
+  const schema::ObjectRef* ref = (*m)->after();
+  auto done = co_await s->store->scrub(ref ? to_id(*ref) : ObjectId{}, (*m)->chunk(), std::clamp((*m)->max_bytes(), kMinScrub, kMaxScrub));
+  if (!done) co_return s->refuse(done.error(), peer);
+  count(s->metrics.scrubbed_bytes, done->bytes);
+  wire::ObjectScrubReplyT reply;
+  for (const DamagedRange& d : done->damaged) reply.bad.emplace_back(to_ref(d.object), d.offset, d.length);
+  reply.last = std::make_unique<schema::ObjectRef>(to_ref(done->object));
+  reply.chunk = done->chunk;
+  reply.end = done->end;
+  reply.bytes = done->bytes;
+  co_return rpc::ok(reply);
 }
 
 Task<rpc::Reply> serve_status(StatePtr s, rpc::PeerPtr, rpc::Request) {

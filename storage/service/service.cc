@@ -54,7 +54,8 @@ namespace {
 Task<rpc::Reply> dispatch(StatePtr s, rpc::PeerPtr peer, rpc::Request request, bool tied) {
   const auto method = static_cast<rpc::Method>(request.header.method);
   if (method == rpc::Method::kOssStatus) co_return co_await serve_status(s, peer, std::move(request));
-  const bool for_mds = method == rpc::Method::kObjectStat || method == rpc::Method::kObjectCommands || method == rpc::Method::kObjectFence;
+  const bool for_mds = method == rpc::Method::kObjectStat || method == rpc::Method::kObjectCommands || method == rpc::Method::kObjectFence ||
+                       method == rpc::Method::kObjectList || method == rpc::Method::kObjectScrub;
   const bool is_mds = tied || (peer->info().role == wire::kRoleMds && peer->info().trusted);
   if (for_mds && !is_mds) co_return s->refuse({Errc::kPerm, fmt::format("only the metadata server may send {}", rpc::method_name(request.header.method))}, peer);
   // Fences are taken at any time: they only refuse more. All else waits for what the metadata server has to say first.
@@ -67,6 +68,8 @@ Task<rpc::Reply> dispatch(StatePtr s, rpc::PeerPtr peer, rpc::Request request, b
     case rpc::Method::kObjectSeek: co_return co_await serve_seek(s, peer, std::move(request));
     case rpc::Method::kObjectStat: co_return co_await serve_stat(s, peer, std::move(request));
     case rpc::Method::kObjectCommands: co_return co_await serve_commands(s, peer, std::move(request));
+    case rpc::Method::kObjectList: co_return co_await serve_list(s, peer, std::move(request));
+    case rpc::Method::kObjectScrub: co_return co_await serve_scrub(s, peer, std::move(request));
     default: co_return s->refuse({Errc::kOpNotSupp, fmt::format("a storage target doesn't serve {} (method {})", rpc::method_name(request.header.method), request.header.method)}, peer);
   }
 }

@@ -65,6 +65,8 @@ Task<rpc::Reply> serve_seek(StatePtr s, rpc::PeerPtr peer, rpc::Request request)
 Task<rpc::Reply> serve_stat(StatePtr s, rpc::PeerPtr peer, rpc::Request request);
 Task<rpc::Reply> serve_commands(StatePtr s, rpc::PeerPtr peer, rpc::Request request);
 Task<rpc::Reply> serve_fence(StatePtr s, rpc::PeerPtr peer, rpc::Request request);
+Task<rpc::Reply> serve_list(StatePtr s, rpc::PeerPtr peer, rpc::Request request);
+Task<rpc::Reply> serve_scrub(StatePtr s, rpc::PeerPtr peer, rpc::Request request);
 Task<rpc::Reply> serve_status(StatePtr s, rpc::PeerPtr peer, rpc::Request request);
 
 }  // namespace nacre::storage

@@ -8,7 +8,6 @@
 
 #include <gmock/gmock.h>
 
-#include "storage/object/chunk.h"
 #include "storage/object/index.h"
 #include "storage/object/superblock.h"
 #include "tests/unit/storage/object/rig.h"
@@ -124,33 +123,6 @@ TEST_F(OpenTest, ANewerFormat) {
 TEST_F(OpenTest, ADamagedSuperblock) {
   edit([](Batch& b, schema::OstSuperT s) { b.put(Family::kSuper, kSuperKey, encode_super(s).substr(0, 20)); });
   refused(Errc::kCorrupt, "nacre fsck");
-}
-
-TEST_F(OpenTest, DamagedChunkRecords) {
-  ASSERT_TRUE(rig.open());
-  ASSERT_TRUE(rig.write(a, 0, Rig::bytes(8192, 1)));
-  ASSERT_TRUE(rig.close());
-  // Two objects that claim the same block.
-  edit([&](Batch& b, schema::OstSuperT s) {
-    s.clean = false;
-    b.put(Family::kSuper, kSuperKey, encode_super(s));
-    Chunk c;
-    storage::Run run;
-    run.length = 1;
-    run.at = 0;
-    const uint32_t sum = 5;
-    c.insert(run, &sum);
-    std::string value;
-    c.encode(value);
-    b.put(Family::kChunk, chunk_key(Rig::object(1), 0), value);
-    b.put(Family::kChunk, chunk_key(Rig::object(2), 0), value);
-  });
-  refused(Errc::kCorrupt, "to another one");
-  edit([&](Batch& b, schema::OstSuperT) {
-    b.erase(Family::kChunk, chunk_key(Rig::object(2), 0));
-    b.put(Family::kChunk, chunk_key(Rig::object(1), 0), "rubbish");
-  });
-  refused(Errc::kCorrupt, "chunk record");
 }
 
 TEST_F(OpenTest, ADamagedIndexFile) {
