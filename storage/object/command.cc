@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the MDS orders: destroy, truncate, punch, zero range, allocate. A command holds its whole object. Its sequence is stored
+// What the MDS orders: destroy, truncate, punch, zero range, allocate, seal. A command holds its whole object. Its sequence is stored
 // with the last of its batches, so that a repeat after that does nothing and a repeat after a crash in between does it all again.
 // A cut makes older writes of the object stable first, and its own edge blocks too: resends don't come back past a cut, and a lost
-// edge block could only be replaced by one that shows what was cut (P1.15, P1.17).
+// edge block could only be replaced by one that shows what was cut (P1.15, P1.17). Seals are memory only: a restart, or a resend of
+// what an earlier incarnation lost, ends them, and who relies on one asks again whether it holds.
 #include "storage/object/store.h"
 #include "common/wire/bits.h"
 #include "common/wire/checksum.h"
@@ -117,7 +118,6 @@ Task<Result<void>> Store::destroy(Command command, EntryPtr entry) {
     auto number = commit_rows(*entry, part);
     if (!number) co_return std::unexpected(std::move(number).error());
   }
-  table_.mark_older(entry->id.ino, entry->id.generation);
   co_return Result<void>{};
 }
 
@@ -352,11 +352,42 @@ Task<Result<void>> Store::allocate(Command command, EntryPtr entry) {
 // ---- the call
 
 static Result<void> check_command(const Command& c) {
-  if (c.kind < wire::kCmdDestroy || c.kind > wire::kCmdAllocate) return Err(Errc::kInval, fmt::format("object {}: no such command kind {}", c.object, c.kind));
+  if (c.kind < wire::kCmdDestroy || c.kind > wire::kCmdUnseal) return Err(Errc::kInval, fmt::format("object {}: no such command kind {}", c.object, c.kind));
   if (!c.command) return Err(Errc::kInval, fmt::format("object {}: a command without a sequence", c.object));
   if (c.offset > kMaxFileSize || c.length > kMaxFileSize - c.offset) return Err(Errc::kFBig, fmt::format("object {}: a command reaches beyond {} bytes", c.object, kMaxFileSize));
-  if (c.kind >= wire::kCmdPunch && c.length == 0) return Err(Errc::kInval, fmt::format("object {}: a command on an empty range", c.object));
+  if (c.kind >= wire::kCmdPunch && c.kind <= wire::kCmdAllocate && c.length == 0) return Err(Errc::kInval, fmt::format("object {}: a command on an empty range", c.object));
   return {};
+}
+
+/// Seal and unseal, under the lock of the whole object: writes that came first are done. A seal with an offset only asks whether
+/// the one of that number holds still.
+Result<void> Store::seal(const Command& command) {
+  std::unique_lock lock(state_mutex_);
+  auto it = seals_.find(command.object);
+  if (command.kind == wire::kCmdUnseal) {
+    if (it != seals_.end() && it->second <= command.command) seals_.erase(it);
+  } else if (command.offset != 0) {
+    if (it == seals_.end() || it->second != command.command) return Err(Errc::kStale, "it is no longer sealed: the target has restarted since, or was sent what it had lost before");
+  } else if (it == seals_.end()) {
+    if (seals_.size() >= kMaxSeals) return Err(Errc::kRetryLater, fmt::format("{} objects are sealed already, the limit", kMaxSeals));
+    seals_.emplace(command.object, command.command);
+  } else {
+    it->second = std::max(it->second, command.command);
+  }
+  seal_count_.store(seals_.size(), std::memory_order_relaxed);
+  return {};
+}
+
+bool Store::sealed(const ObjectId& object) const {
+  if (seal_count_.load(std::memory_order_relaxed) == 0) return false;
+  std::shared_lock lock(state_mutex_);
+  return seals_.contains(object);
+}
+
+void Store::break_seal(const ObjectId& object) {
+  std::unique_lock lock(state_mutex_);
+  seals_.erase(object);
+  seal_count_.store(seals_.size(), std::memory_order_relaxed);
 }
 
 Task<Result<void>> Store::apply(Command command, EntryPtr entry) {
@@ -365,11 +396,15 @@ Task<Result<void>> Store::apply(Command command, EntryPtr entry) {
   {
     std::lock_guard state(entry->mutex);
     if (entry->tombstone) co_return Result<void>{};  // gone: whatever it is, it is done
+    if (command.kind >= wire::kCmdSeal) co_return seal(command);
     if (entry->state.exists && command.command <= entry->state.command) co_return Result<void>{};
     if (command.kind != wire::kCmdDestroy) CO_CHECK_OK(check_sound(*entry));
   }
   switch (command.kind) {
-    case wire::kCmdDestroy: co_return co_await destroy(command, entry);
+    case wire::kCmdDestroy:
+      CO_CHECK_OK(co_await destroy(command, entry));
+      break_seal(command.object);  // the tombstone refuses from now on
+      co_return Result<void>{};
     case wire::kCmdTruncate:
     case wire::kCmdPunch: co_return co_await cut(command, entry);
     case wire::kCmdZero:

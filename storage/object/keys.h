@@ -48,10 +48,6 @@ inline Key<kUndoKey> undo_key(uint64_t txg, const ObjectId& o, uint64_t chunk) {
 inline Key<8> undo_prefix(uint64_t txg) { return Key<8>().add(txg); }
 inline Key<8> fence_key(SessionId s) { return Key<8>().add(s.v); }
 inline Key<4> epoch_key(FilesetId f) { return Key<4>().add(f.v); }
-/// From the first object of (ino, generation) on.
-inline Key<kObjectKey> generation_key(Ino ino, Generation g) { return Key<kObjectKey>().add(ino.v).add(g.v); }
-/// After the last object of the inode (the highest number is never given out).
-inline Key<8> inode_end_key(Ino ino) { return Key<8>().add(ino.v + 1); }
 
 inline constexpr std::string_view kSuperKey = "super";            ///< OstSuper
 inline constexpr std::string_view kMaxInoKey = "max_ino";         ///< RangeRecord

@@ -22,20 +22,12 @@ Result<void> Store::load_now(Entry& entry, Tier tier) {
     if (decoded) state = *decoded;
     else state.exists = true;  // so that its destruction looks for its chunks
   }
-  bool stale = false;
+  NACRE_TRY(const bool stale, index_->get(Family::kTombstone, object_key(entry.id), value, tier));
   CmdSeq tombstone;
-  const auto visit = [&](std::string_view key, std::string_view record) {
-    ObjectId dead;
-    if (!parse_object_key(key, dead)) return true;
-    if (dead == entry.id) {
-      auto t = view_record<schema::TombstoneRecordT>(record);
-      tombstone = CmdSeq(t ? (*t)->command() : 1);  // a damaged one still says that the object was destroyed
-      stale = true;
-    }
-    if (dead.generation > entry.id.generation) stale = true;
-    return true;
-  };
-  NACRE_CHECK_OK(index_->scan(Family::kTombstone, generation_key(entry.id.ino, entry.id.generation), inode_end_key(entry.id.ino), visit, tier));
+  if (stale) {
+    auto t = view_record<schema::TombstoneRecordT>(value);
+    tombstone = CmdSeq(t ? (*t)->command() : 1);  // a damaged one still says that the object was destroyed
+  }
 
   std::lock_guard lock(entry.mutex);
   if (entry.loaded) return {};  // somebody else was faster, and may have changed it since

@@ -183,7 +183,7 @@ class ObjectStore {
   virtual Task<Result<void>> close() = 0;
 
   // ---- data
-  /// Errors: kStaleGeneration (destroyed, or an older generation than a destroyed one), kStaleEpoch, kRetryLater (newer epoch),
+  /// Errors: kStaleGeneration (destroyed; or sealed, then of new writes only, since a resend ends the seal), kStaleEpoch, kRetryLater (newer epoch),
   /// kChecksum (the bytes that arrived, or the old block of a merge), kNoSpc (nothing was taken), kInval, kIo, kShutdown.
   virtual Task<Result<WriteResult>> write(WriteArgs args) = 0;
   /// length ≤ 1 MiB. Errors: kStaleGeneration (destroyed), kInval, kIo.

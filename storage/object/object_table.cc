@@ -128,20 +128,6 @@ EntryPtr ObjectTable::peek(const ObjectId& id) {
   return it == s.nodes.end() ? nullptr : it->second.entry;
 }
 
-void ObjectTable::mark_older(Ino ino, Generation generation) {
-  std::vector<EntryPtr> older;
-  {
-    Shard& s = shard(ino);
-    std::lock_guard lock(s.mutex);
-    for (auto it = s.nodes.lower_bound(ObjectId{ino, Generation(0), 0, 0}); it != s.nodes.end() && it->first.ino == ino && it->first.generation < generation; ++it)
-      older.push_back(it->second.entry);
-  }
-  for (auto& e : older) {
-    std::lock_guard lock(e->mutex);
-    e->stale = true;
-  }
-}
-
 void ObjectTable::evict(Shard& s) {
   static constexpr size_t kLook = 8;  // entries in use are passed over; the next call looks again
   auto it = s.recent.end();

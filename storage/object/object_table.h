@@ -63,7 +63,7 @@ struct Entry {
   std::mutex mutex;         ///< of what follows, up to the locks
   bool loaded = false;
   bool damaged = false;     ///< its record can't be read: nothing but its destruction goes through
-  bool stale = false;       ///< destroyed, or of an older generation than a destroyed object of the inode
+  bool stale = false;       ///< destroyed
   CmdSeq tombstone;         ///< of the command that destroyed it
   ObjectState state;
   JournalNo last_change;    ///< no batch after this one touched the object
@@ -104,8 +104,6 @@ class ObjectTable {
   EntryPtr pin(const ObjectId& id);
   /// The entry if it is cached.
   EntryPtr peek(const ObjectId& id);
-  /// Marks cached objects of the inode with a generation below `generation` stale.
-  void mark_older(Ino ino, Generation generation);
   /// The chunk's slot, made if need be; entry.mutex is held by the caller.
   SlotPtr slot(Entry& entry, uint64_t chunk);
   /// Forgets the slots of chunks ≥ `first` (they are gone from the index); entry.mutex is held by the caller.

@@ -4,6 +4,7 @@
 // then commit one batch under entry.mutex and bring the cached entry to the same state before the mutex is left.
 #pragma once
 #include <atomic>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -21,6 +22,7 @@ namespace nacre::storage {
 
 inline constexpr uint32_t kMaxEdges = 2;  ///< blocks that a cut covers only in part: the first and the last
 inline constexpr Nanos kExpiryInterval = 10 * kSecond;  ///< how often tombstones and fences are looked through
+inline constexpr size_t kMaxSeals = 100'000;              ///< objects sealed at once; about 100 bytes each
 
 struct CommandBatch;
 
@@ -105,6 +107,9 @@ class Store final : public ObjectStore {
   Task<Result<void>> allocate(Command command, EntryPtr entry);
   Result<JournalNo> commit_rows(Entry& entry, CommandBatch& part);
 
+  Result<void> seal(const Command& command);
+  bool sealed(const ObjectId& object) const;
+  void break_seal(const ObjectId& object);
   void note_object(Batch& batch, const ObjectId& object);   ///< raises max_ino; under the journal mutex
   void note_command(Batch& batch, CmdSeq command);          ///< raises max_command
   void note_freed(const ObjectId& object, const std::vector<Extent>& extents);  ///< by the batch being built
@@ -143,6 +148,8 @@ class Store final : public ObjectStore {
   std::unordered_map<FilesetId, Epoch> epochs_;
   std::unordered_map<SessionId, Nanos> fences_;
 };
+  std::map<ObjectId, CmdSeq> seals_;       ///< with the command that sealed them; state_mutex_ too
+  std::atomic<size_t> seal_count_{0};      ///< entries of seals_
 
 /// Keeps the store open for one operation.
 class GateGuard {

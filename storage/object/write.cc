@@ -78,6 +78,10 @@ Result<void> WriteOp::check() {
 Result<void> WriteOp::admit() {
   std::lock_guard lock(entry->mutex);
   if (entry->stale) return Err(Errc::kStaleGeneration, fmt::format("object {} was destroyed or replaced", args.object));
+  if (store.sealed(args.object)) {
+    if (!args.wseq) return Err(Errc::kStaleGeneration, fmt::format("object {} takes no writes: its file is being moved", args.object));
+    store.break_seal(args.object);  // this was acknowledged before a restart: whoever sealed has not seen it
+  }
   NACRE_CHECK_OK(store.check_sound(*entry));
   birth = store.epoch(args.fileset);
   if (args.epoch < birth) return Err(Errc::kStaleEpoch, fmt::format("fileset {} is at epoch {}, the write at {}", args.fileset, birth, args.epoch));

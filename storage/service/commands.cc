@@ -18,7 +18,7 @@ Result<std::vector<Command>> commands_of(const wire::ObjectCommandRequest& q) {
   for (const wire::ObjectCommand* c : *q.commands()) {
     if (c->object() == nullptr) return Err(Errc::kProtocol, "a command without an object");
     const ObjectId object = to_id(*c->object());
-    if (c->kind() < wire::kCmdDestroy || c->kind() > wire::kCmdAllocate) return Err(Errc::kProtocol, fmt::format("a command of the unknown kind {} for object {}", c->kind(), object));
+    if (c->kind() < wire::kCmdDestroy || c->kind() > wire::kCmdUnseal) return Err(Errc::kProtocol, fmt::format("a command of the unknown kind {} for object {}", c->kind(), object));
     if (c->command() == 0) return Err(Errc::kProtocol, fmt::format("a command without a number for object {}", object));
     out.push_back({object, c->kind(), c->offset(), c->length(), CmdSeq(c->command()), FilesetId(c->fileset())});
   }

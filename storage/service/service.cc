@@ -57,7 +57,9 @@ Task<rpc::Reply> dispatch(StatePtr s, rpc::PeerPtr peer, rpc::Request request, b
   const bool for_mds = method == rpc::Method::kObjectStat || method == rpc::Method::kObjectCommands || method == rpc::Method::kObjectFence ||
                        method == rpc::Method::kObjectList || method == rpc::Method::kObjectScrub;
   const bool is_mds = tied || (peer->info().role == wire::kRoleMds && peer->info().trusted);
-  if (for_mds && !is_mds) co_return s->refuse({Errc::kPerm, fmt::format("only the metadata server may send {}", rpc::method_name(request.header.method))}, peer);
+  // A client that moves a file has to know which objects have changed.
+  const bool may_look = method == rpc::Method::kObjectStat && peer->info().role == wire::kRoleClient && peer->info().trusted;
+  if (for_mds && !is_mds && !may_look) co_return s->refuse({Errc::kPerm, fmt::format("only the metadata server may send {}", rpc::method_name(request.header.method))}, peer);
   // Fences are taken at any time: they only refuse more. All else waits for what the metadata server has to say first.
   if (method == rpc::Method::kObjectFence) co_return co_await serve_fence(s, peer, std::move(request));
   if (!s->enrollment->serving()) co_return s->refuse({Errc::kRecovering, "it has not yet registered with the metadata server"}, peer);

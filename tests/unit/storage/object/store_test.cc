@@ -386,14 +386,54 @@ TEST_F(StoreTest, DestroyLeavesATombstone) {
   EXPECT_ERR(rig.write(never, 0, Rig::bytes(4096, 1)), Errc::kStaleGeneration);
 }
 
-TEST_F(StoreTest, OlderGenerationsOfADestroyedOneAreStale) {
+// A migration that is given up destroys the objects of a newer generation than the file's.
+TEST_F(StoreTest, DestroyingOneGenerationLeavesTheOthers) {
   const ObjectId old = Rig::object(100, 1), mid = Rig::object(100, 2), young = Rig::object(100, 3);
   ASSERT_OK(rig.write(old, 0, Rig::bytes(4096, 1)));  // cached
   ASSERT_OK(rig.command(wire::kCmdDestroy, mid, 9));
-  EXPECT_ERR(rig.write(old, 0, Rig::bytes(4096, 1)), Errc::kStaleGeneration);
+  ASSERT_OK(rig.write(old, 0, Rig::bytes(4096, 2)));
   ASSERT_OK(rig.write(young, 0, Rig::bytes(4096, 1)));
-  ASSERT_OK(rig.command(wire::kCmdDestroy, old, 10));  // it can still be destroyed
+  rig.kill();
+  ASSERT_OK(rig.open());
+  EXPECT_ERR(rig.write(mid, 0, Rig::bytes(4096, 1)), Errc::kStaleGeneration);
+  ASSERT_OK(rig.write(old, 4096, Rig::bytes(4096, 3)));
+  ASSERT_OK(rig.command(wire::kCmdDestroy, old, 10));
   EXPECT_EQ(rig.store->usage().objects, 1u);
+}
+
+TEST_F(StoreTest, ASealedObjectIsReadAndNotWritten) {
+  const ObjectId never = Rig::object(500);
+  ASSERT_OK(rig.write(a, 0, Rig::bytes(4096, 1)));
+  auto sealed = rig.command(wire::kCmdSeal, a, 9);
+  ASSERT_OK(sealed);
+  EXPECT_EQ(sealed->infos.at(0).size, 4096u);
+  ASSERT_OK(rig.command(wire::kCmdSeal, never, 9));  // one that isn't there yet
+  EXPECT_ERR(rig.write(a, 4096, Rig::bytes(4096, 2)), Errc::kStaleGeneration);
+  EXPECT_ERR(rig.write(never, 0, Rig::bytes(4096, 2)), Errc::kStaleGeneration);
+  ASSERT_OK(rig.read(a, 0, 4096));
+  ASSERT_OK(rig.command(wire::kCmdSeal, a, 9, 1));  // an offset asks whether the seal of that number holds
+  EXPECT_ERR(rig.command(wire::kCmdSeal, a, 8, 1), Errc::kStale);
+  ASSERT_OK(rig.command(wire::kCmdUnseal, a, 8));  // of an earlier seal: too late
+  EXPECT_ERR(rig.write(a, 4096, Rig::bytes(4096, 2)), Errc::kStaleGeneration);
+  ASSERT_OK(rig.command(wire::kCmdUnseal, a, 10));
+  ASSERT_OK(rig.write(a, 4096, Rig::bytes(4096, 2)));
+  EXPECT_ERR(rig.command(wire::kCmdSeal, a, 9, 1), Errc::kStale);
+}
+
+TEST_F(StoreTest, ASealEndsWithTheProcessAndWithAResend) {
+  auto w = rig.write(a, 0, Rig::bytes(4096, 1));
+  ASSERT_OK(w);
+  ASSERT_OK(rig.command(wire::kCmdSeal, a, 9));
+  rig.kill();
+  ASSERT_OK(rig.open());
+  EXPECT_ERR(rig.command(wire::kCmdSeal, a, 9, 1), Errc::kStale);
+  ASSERT_OK(rig.write(a, 4096, Rig::bytes(4096, 2)));
+  ASSERT_OK(rig.command(wire::kCmdSeal, a, 10));
+  auto again = Rig::args(a, 0, Rig::bytes(4096, 1));
+  again.wseq = w->wseq;
+  ASSERT_OK(rig.run(rig.store->write(again)));
+  EXPECT_ERR(rig.command(wire::kCmdSeal, a, 10, 1), Errc::kStale);  // what was sent again may not have been there when the seal was made
+  ASSERT_OK(rig.command(wire::kCmdDestroy, a, 11));
 }
 
 TEST_F(StoreTest, TombstonesGoWhenNoCapabilityCanNameTheObject) {
