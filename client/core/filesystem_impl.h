@@ -2,6 +2,8 @@
 // Filesystem over Core. The methods lie in names.cc, attributes.cc, directories.cc, files.cc, read.cc, write.cc, seek_copy.cc,
 // lock_ops.cc and tools.cc; each is one operation.
 #pragma once
+#include <set>
+
 #include "client/core/core.h"
 
 namespace nacre::client {
@@ -77,10 +79,12 @@ class FilesystemImpl final : public Filesystem {
   Task<Result<void>> commit_before_rename(RenameArgs args, OpPtr op);
   Task<Result<void>> lock_once(FileHandlePtr file, wire::LockSpecT spec, OpPtr op);
   Task<Result<void>> lock_wait(FileHandlePtr file, wire::LockSpecT spec, OpPtr op);
+  Task<Result<Bytes>> migrate(wire::MigrateRequestT wish, Caller caller);  ///< migrate.cc
   Task<Result<wire::LayoutReplyT>> fresh_layout(FileHandlePtr file, OpPtr op);
 
   std::shared_ptr<Core> core_;
   mutable std::mutex mutex_;
+  std::set<uint64_t> moved_;                            ///< inodes whose data this client is moving
   std::map<uint64_t, wire::StatfsReplyT> last_statfs_;  ///< by the inode asked about; at most kMaxStatfs
 };
 

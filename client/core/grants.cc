@@ -56,6 +56,7 @@ Task<Result<GrantPtr>> Core::granted(InodePtr inode, FileHandlePtr handle, Grant
     }
     CO_CHECK_OK(co_await renew(inode, handle, wanted, op));
     wanted.force = false;
+    wanted.refused_generation = 0;  // it was told, and says what holds: the same one, if a migration of the data was given up
   }
   co_return Err(Errc::kIo, fmt::format("inode {}: the metadata server grants no right to [{}, +{})", inode->ino, wanted.offset, wanted.length));
 }

@@ -4,7 +4,7 @@
 
 namespace nacre::client {
 
-#define NACRE_TOOL_METHODS(X) X(kLookup) X(kGetattr) X(kReadlink) X(kStatfs) X(kLayoutGet) X(kLayoutSet) X(kPathOf) X(kMapGet) X(kSync)
+#define NACRE_TOOL_METHODS(X) X(kLookup) X(kGetattr) X(kReadlink) X(kStatfs) X(kLayoutGet) X(kLayoutSet) X(kPathOf) X(kMapGet) X(kSync) X(kMigrate)
 
 bool Filesystem::is_tool_method(uint16_t method) {
   switch (static_cast<rpc::Method>(method)) {
@@ -28,6 +28,11 @@ Task<Result<Bytes>> FilesystemImpl::call_method(uint16_t method, Bytes body, Cal
   auto m = static_cast<rpc::Method>(method);
   if (!is_tool_method(method)) co_return Err(Errc::kPerm, fmt::format("{} is not a request for users' commands", rpc::method_name(method)));
   if (core_->options.read_only && (rpc::method_flags(method) & rpc::kOnce)) co_return Err(Errc::kRoFs);
+  if (m == rpc::Method::kMigrate) {  // the whole of it, not one of its steps
+    CO_CHECK_OK(may_change());
+    CO_TRY(auto request, decode<wire::MigrateRequestT>(body));
+    co_return co_await migrate(std::move(request), std::move(caller));
+  }
   auto op = begin(rpc::method_name(method), std::move(caller));
   if (m == rpc::Method::kSync) CO_CHECK_OK(co_await core_->commit_all(op));
   switch (m) {

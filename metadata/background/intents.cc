@@ -92,6 +92,8 @@ Task<Result<bool>> Intents::begin(Driver& driver, Ino ino, Change change) {
     NACRE_CHECK_OK(c.lock({ino}));
     NACRE_TRY(auto record, c.inode(ino));
     if (record.truncate_intent) return false;
+    if (c.hooks().moving(ino)) return c.park({Park::Kind::kMoved, {ino}, 0});
+    NACRE_CHECK_OK(c.hooks().end_migration(c, record));
     auto intent = std::make_unique<schema::TruncateIntentT>();
     intent->kind = change.kind;
     intent->offset = change.offset;

@@ -52,8 +52,8 @@ bool apply_glimpse(schema::InodeRecordT& r, const Glimpse& g) {
   if (g.changed > r.mtime_base) {
     r.mtime = g.changed;
     r.ctime = std::max(r.ctime, g.changed);
+    r.content_time = std::max(r.content_time, g.changed);  // what lies before mtime_base is in it already
   }
-  r.content_time = std::max(r.content_time, g.changed);
   return before != std::tuple(r.size, r.allocated, r.mtime, r.ctime, r.content_time);
 }
 

@@ -50,6 +50,8 @@ void move_name(OpContext& ctx, schema::InodeRecordT& record, Ino from, std::stri
 /// Deletes a nameless inode with all its rows, owes its objects' destruction, uncharges it. Also for the service's orphans
 /// (whose OrphanRecord it deletes). The caller holds the lock.
 Result<void> destroy_inode(OpContext& ctx, const schema::InodeRecordT& record);
+/// Of the objects that the file gets next: above all that ever had any, also after the backup from which this was restored.
+inline uint32_t next_generation(const Store& store, const schema::InodeRecordT& r) { return std::max({r.layout ? r.layout->generation : 0, r.shadow_generation, store.first_generation()}) + 1; }
 /// Truncate to 0 by metadata alone: objects owed for destruction, generation + 1, components uninstantiated, size 0.
 /// Allowed only if no other session has the file open. The caller puts the record and touches it.
 Result<void> drop_data(OpContext& ctx, schema::InodeRecordT& record);

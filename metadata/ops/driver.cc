@@ -53,6 +53,7 @@ Task<Result<void>> Driver::resolve(OpContext& ctx) {
       if (done) ctx.note_truncated(park.inos.at(0), park.size);
       co_return done;
     }
+    case Park::Kind::kMoved: co_return co_await services_.hooks.wait_moved(park.inos.at(0));
     case Park::Kind::kNumbers: co_return co_await services_.inos.refill();
   }
   co_return Err(Errc::kIo, "an operation waits for something unknown");

@@ -31,6 +31,7 @@ struct Park {
     kGlimpse,   ///< `inos` need glimpses
     kIntent,    ///< a truncate intent of inos[0] must be completed first
     kTruncate,  ///< file inos[0] must be cut to `size` on its objects first (intent, commands, commit)
+    kMoved,     ///< the data of inos[0] is on its way to other objects: changes wait for the end of that
     kNumbers,   ///< the range of inode numbers must be refilled (the driver does this itself)
   };
   Kind kind = Kind::kGlimpse;
@@ -57,12 +58,17 @@ class OpHooks {
   /// `replaced`: by a rename over it. False = it may be destroyed in this batch. The caller holds the inode's lock.
   virtual bool keep_unlinked(const schema::InodeRecordT& record, bool replaced) const = 0;
 
+  /// The file's data is being moved and its objects take no writes: what would change size, data or layout parks (kMoved).
+  virtual bool moving(Ino) const { return false; }
+
   // --- parts of an operation: called under the locks, may write into the context
   /// A regular file is being made by Create: choose its objects (instantiate component 0 of record.layout, which has been
   /// filled with the default), register the open (session, handle, flags), add the OpenRecord. `request` is the Create.
   virtual Result<void> created(OpContext& ctx, schema::InodeRecordT& record, const wire::CreateRequestT& request) = 0;
   /// The objects of record.layout's instantiated components will never be used again: owe their destruction to the OSTs.
   virtual Result<void> destroy_objects(OpContext& ctx, const schema::InodeRecordT& record) = 0;
+  /// The file's data is about to change otherwise than by writes: if it is being moved (and not moving()), that ends here.
+  virtual Result<void> end_migration(OpContext&, const schema::InodeRecordT&) { return {}; }
   /// The inode became an orphan in this batch (its OrphanRecord is in it): destroy it when nobody holds it any more.
   virtual void orphaned(OpContext& ctx, const schema::InodeRecordT& record) = 0;
   /// Default layout of the cluster, for files below directories that have none: never empty, uninstantiated.
@@ -71,6 +77,7 @@ class OpHooks {
   // --- waits: on the calling loop, no locks held
   virtual Task<Result<std::vector<Glimpse>>> glimpse(std::vector<Ino> inos) = 0;  ///< same order; at most kMaxGlimpses
   virtual Task<Result<void>> finish_intent(Ino ino) = 0;
+  virtual Task<Result<void>> wait_moved(Ino) { co_return Result<void>{}; }  ///< until it is no longer moving()
   virtual Task<Result<void>> truncate(Ino ino, uint64_t size) = 0;  ///< after it the record's size is `size`, objects are cut
 };
 

@@ -114,7 +114,7 @@ Result<void> drop_data(OpContext& ctx, schema::InodeRecordT& r) {
     bool instantiated = std::any_of(r.layout->components.begin(), r.layout->components.end(), [](const auto& c) { return c->instantiated; });
     if (instantiated) {
       NACRE_CHECK_OK(ctx.hooks().destroy_objects(ctx, r));
-      r.layout->generation += 1;
+      r.layout->generation = next_generation(ctx.services().store, r);
       for (auto& c : r.layout->components) {
         c->instantiated = false;
         c->osts.clear();

@@ -85,6 +85,7 @@ Result<bool> set_size(OpContext& ctx, const Request& q, Record& r) {
   if (!is_file(r)) return Err(Errc::kInval);
   if (q.size > kMaxFileSize) return Err(Errc::kFBig);
   if (q.handle == 0 || !ctx.hooks().writable_handle(ctx.identity().session, ino, q.handle)) NACRE_CHECK_OK(check_access(ctx, r, kMayWrite));
+  if (ctx.hooks().moving(ino)) return ctx.park({Park::Kind::kMoved, {ino}, 0});
   bool drops = q.size == 0 && !ctx.hooks().open_elsewhere(ino, ctx.identity().session);
   if (drops) {
     NACRE_CHECK_OK(drop_data(ctx, r));

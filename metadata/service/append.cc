@@ -18,6 +18,7 @@ Result<wire::AppendBeginReplyT> place(Core& core, OpContext& c, const wire::Appe
   if (may_change) NACRE_CHECK_OK(c.lock({ino}));
   NACRE_TRY(auto record, c.settled_inode(ino));
   if (!is_file(record) || !record.layout) return Err(Errc::kInval, "only plain files are appended to");
+  if (c.hooks().moving(ino)) return c.park({Park::Kind::kMoved, {ino}, 0});
   NACRE_TRY(auto attr, attr_of(c, record));
   wire::AppendBeginReplyT reply;
   reply.size = attr.size;

@@ -44,6 +44,7 @@ Result<void> Core::open(std::unique_ptr<Store> opened) {
   Registry::Options reg;
   reg.ost_timeout = of_ms(settings().mds_ost_timeout);
   reg.cluster_id = options.cluster.id;
+  reg.resend_term = sess.term + 2 * sess.skew;
   for (const auto& m : options.cluster.mds) reg.mds.push_back(m.address);
   reg.clock = &clock;
   NACRE_TRY(registry, Registry::open(*journal, reg));
@@ -57,6 +58,7 @@ Result<void> Core::open(std::unique_ptr<Store> opened) {
   orphans = std::make_unique<Orphans>(runtime, *services, opens, *sessions);
   intents = std::make_unique<Intents>(runtime, *services, opens, *objects, *commands);
   settler = std::make_unique<Settler>(Settler::Parts{runtime, *services, *driver, opens, locks, appends, *objects, *orphans, [this](std::vector<LockWake> w) { tell(std::move(w)); }});
+  migrations = std::make_unique<Migrations>(Migrations::Parts{runtime, *services, opens, *objects, *owed, *registry, *sessions, *commands, chooser, *capabilities, of_ms(settings().mds_migrate_pause)});
   evictor = std::make_unique<Evictor>(Evictor::Parts{runtime, *services, *driver, *sessions, *registry, *channels, *settler, locks, capabilities->term()});
   NACRE_CHECK_OK(orphans->load());
   NACRE_CHECK_OK(intents->load());
@@ -67,6 +69,7 @@ Result<void> Core::open(std::unique_ptr<Store> opened) {
 /// Who had what open for writing when the last run ended: these files' sizes come from their objects.
 Result<void> Core::load_lost_writers() {
   View view(*store, Tier::kFull);
+  NACRE_CHECK_OK(migrations->load());
   return view.scan(Family::kOpen, "", "", [this](std::string_view key, std::string_view) {
     auto parsed = parse_open_key(key);
     if (!parsed) return true;
@@ -102,6 +105,7 @@ Result<void> Core::close_clean() {
   for (RangeAllocator* r : {inos.get(), session_ids.get(), commands.get()}) NACRE_CHECK_OK(r->give_back());
   NACRE_CHECK_OK(journal->sync_now());
   return store->close_clean();
+  loop.spawn(migrations->run(*driver));
 }
 
 void Core::tell(std::vector<LockWake> woken) {

@@ -10,6 +10,7 @@
 #include "metadata/background/intents.h"
 #include "metadata/background/orphans.h"
 #include "metadata/background/owed.h"
+#include "metadata/background/migrations.h"
 #include "metadata/background/settle.h"
 #include "metadata/leases/append_tokens.h"
 #include "metadata/leases/lock_table.h"
@@ -69,6 +70,7 @@ struct Core {
   Result<void> open(std::unique_ptr<Store> opened = nullptr);
   void spawn_background();
   /// After the runtime has stopped: everything to disk, and the mark that nothing is missing.
+  std::unique_ptr<Migrations> migrations;
   Result<void> close_clean();
 
   const config::Settings& settings() const { return options.cluster.settings; }

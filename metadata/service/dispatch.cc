@@ -74,6 +74,8 @@ const Dispatcher::Entry* Dispatcher::find(uint16_t method) {
       {Method::kLayoutSet, kClient, kActive, kChanges, methods::layout_set},
       {Method::kLayoutGet, kReader, kActive, kReads, methods::layout_get},
 
+      {Method::kMigrate, kClient, kActive, kChanges, methods::migrate},
+
       {Method::kLock, kClient, kActive, kReads, methods::lock},
       {Method::kLockTest, kClient, kActive, kReads, methods::lock_test},
       {Method::kLockCancel, kClient, kActive, kReads, methods::lock_cancel},
@@ -82,6 +84,7 @@ const Dispatcher::Entry* Dispatcher::find(uint16_t method) {
       {Method::kClientList, kAdmin, kAlways, kReads, methods::client_list},
       {Method::kClientEvict, kAdmin, kAlways, kReads, methods::client_evict},
       {Method::kOstSetState, kAdmin, kAlways, kReads, methods::ost_set_state},
+      {Method::kOstFiles, kAdmin, kAlways, kReads, methods::ost_files},
       {Method::kMdsStatus, kAdmin, kAlways, kReads, methods::status},
 
       {Method::kOstRegister, kOss, kAlways, kReads, methods::ost_register},

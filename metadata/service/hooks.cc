@@ -34,7 +34,8 @@ Result<bool> register_open(Core& core, OpContext& ctx, schema::InodeRecordT& rec
   std::shared_ptr<schema::LayoutT> before;
   if (flags_write(flags) && is_file(record) && record.layout) {
     before = std::make_shared<schema::LayoutT>(*record.layout);
-    auto made = instantiate(*record.layout, 0, 0, [&core](const schema::ComponentT& c) { return core.choose(c); });
+    // While the data moves nothing new is added to what it moves from: the first write gets it.
+    auto made = core.migrations->moving(ino) ? Result<bool>(false) : instantiate(*record.layout, 0, 0, [&core](const schema::ComponentT& c) { return core.choose(c); });
     // Without room the open still succeeds: the first write will say so.
     if (!made && made.error().code != Errc::kNoSpc) return std::unexpected(std::move(made).error());
     changed = made && *made;
@@ -54,7 +55,14 @@ Result<void> Hooks::created(OpContext& ctx, schema::InodeRecordT& record, const 
   return {};
 }
 
-Result<void> Hooks::destroy_objects(OpContext& ctx, const schema::InodeRecordT& record) { return core_.owed->owe(ctx, record); }
+Result<void> Hooks::destroy_objects(OpContext& ctx, const schema::InodeRecordT& record) {
+  NACRE_CHECK_OK(core_.migrations->end(ctx, record));
+  return core_.owed->owe(ctx, record);
+}
+
+Result<void> Hooks::end_migration(OpContext& ctx, const schema::InodeRecordT& record) { return core_.migrations->end(ctx, record); }
+bool Hooks::moving(Ino ino) const { return core_.migrations->moving(ino); }
+Task<Result<void>> Hooks::wait_moved(Ino ino) { return core_.migrations->wait(ino); }
 
 void Hooks::orphaned(OpContext& ctx, const schema::InodeRecordT& record) {
   const bool grace = ctx.identity().method == static_cast<uint16_t>(rpc::Method::kRename) || is_dir(record);

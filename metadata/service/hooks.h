@@ -14,13 +14,16 @@ class Hooks final : public OpHooks {
   bool open_elsewhere(Ino ino, SessionId self) const override;
   bool sole_quiet_writer(Ino ino, SessionId session) const override;
   bool writable_handle(SessionId session, Ino ino, uint64_t handle) const override;
+  bool moving(Ino ino) const override;
   bool keep_unlinked(const schema::InodeRecordT& record, bool replaced) const override;
   Result<void> created(OpContext& ctx, schema::InodeRecordT& record, const wire::CreateRequestT& request) override;
   Result<void> destroy_objects(OpContext& ctx, const schema::InodeRecordT& record) override;
+  Result<void> end_migration(OpContext& ctx, const schema::InodeRecordT& record) override;
   void orphaned(OpContext& ctx, const schema::InodeRecordT& record) override;
   schema::LayoutT cluster_layout() const override;
   Task<Result<std::vector<Glimpse>>> glimpse(std::vector<Ino> inos) override;
   Task<Result<void>> finish_intent(Ino ino) override;
+  Task<Result<void>> wait_moved(Ino ino) override;
   Task<Result<void>> truncate(Ino ino, uint64_t size) override;
 
  private:

@@ -24,6 +24,7 @@ Result<wire::LayoutReplyT> grant(Core& core, OpContext& c, const wire::LayoutReq
   NACRE_TRY(auto record, c.settled_inode(ino));
   if (!is_file(record) || !record.layout) return Err(Errc::kInval, "only plain files have objects");
   const uint8_t rights = core.opens.rights(ino, c.identity().session);
+  if (q.write && c.hooks().moving(ino)) return c.park({Park::Kind::kMoved, {ino}, 0});
   if (q.write && !layout::is_instantiated(*record.layout, q.offset, std::max<uint64_t>(q.length, 1))) {
     if (!may_change) return Err(Errc::kAgain);
     NACRE_CHECK_OK(instantiate(*record.layout, q.offset, std::max<uint64_t>(q.length, 1), [&core](const schema::ComponentT& x) { return core.choose(x); }));
@@ -48,11 +49,12 @@ Task<Result<Bytes>> layout_grant(Core& core, CallPtr call) {
   if (!reply) co_return std::unexpected(std::move(reply).error());
   core.capabilities->sign(*call->session, reply->cap);
   co_return encode(*reply);
+  // A target refuses the generation that is the file's: the objects are still sealed by a migration that was given up.
+  if (q.write && q.refused_generation != 0 && reply->layout->generation == q.refused_generation) CO_CHECK_OK(co_await core.migrations->unseal(*core.driver, Ino(q.ino)));
 }
 
 // ---------------------------------------------------------------- what users ask for
 
-namespace {
 /// A layout as a user may ask for it: well-formed, nothing in it that only the server decides.
 Result<void> check_wish(Core& core, const schema::LayoutT& layout) {
   NACRE_CHECK_OK(layout::validate(layout));
@@ -66,6 +68,7 @@ Result<void> check_wish(Core& core, const schema::LayoutT& layout) {
 
 Result<wire::EmptyT> set_layout(Core& core, OpContext& c, const wire::LayoutSetRequestT& q) {
   const Ino ino(q.ino);
+namespace {
   NACRE_CHECK_OK(c.lock({ino}));
   NACRE_TRY(auto record, c.settled_inode(ino));
   NACRE_CHECK_OK(check_owner(c, record));
@@ -79,11 +82,11 @@ Result<wire::EmptyT> set_layout(Core& core, OpContext& c, const wire::LayoutSetR
     NACRE_TRY(auto attr, attr_of(c, record));
     if (attr.size != 0 || attr.allocated != 0 || c.hooks().open_elsewhere(ino, c.identity().session))
       return Err(Errc::kExist, "the file has data or is open elsewhere: a layout can be set on a new, empty file; copy the data to one");
-    const uint32_t generation = record.layout ? record.layout->generation : 0;
+    if (c.hooks().moving(ino)) return c.park({Park::Kind::kMoved, {ino}, 0});
     NACRE_CHECK_OK(drop_data(c, record));  // objects that were allocated and never written
-    const uint32_t dropped = record.layout ? record.layout->generation : generation + 1;
+    const uint32_t dropped = record.layout ? record.layout->generation : 1;
     record.layout = std::make_unique<schema::LayoutT>(*q.layout);
-    record.layout->generation = std::max(dropped, 1u);
+    record.layout->generation = dropped;
   } else {
     return Err(Errc::kInval, "only directories and plain files have layouts");
   }

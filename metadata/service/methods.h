@@ -23,6 +23,11 @@ Task<Result<Bytes>> fallocate(Core& core, CallPtr call);
 Task<Result<Bytes>> layout_grant(Core& core, CallPtr call);
 Task<Result<Bytes>> layout_set(Core& core, CallPtr call);
 Task<Result<Bytes>> layout_get(Core& core, CallPtr call);
+/// A layout as a user may ask for it: well-formed, nothing in it that only the server decides. Error: kInval with a sentence.
+Result<void> check_wish(Core& core, const schema::LayoutT& layout);
+// migrate.cc
+Task<Result<Bytes>> migrate(Core& core, CallPtr call);
+Task<Result<Bytes>> ost_files(Core& core, CallPtr call);
 // append.cc
 Task<Result<Bytes>> append_begin(Core& core, CallPtr call);
 Task<Result<Bytes>> append_end(Core& core, CallPtr call);

@@ -25,6 +25,7 @@ uint32_t needs(uint32_t flags) {
 /// O_TRUNC. By metadata alone if nobody else has the file open, else by cutting its objects first. True if it is done.
 Result<void> truncate_on_open(OpContext& ctx, schema::InodeRecordT& record) {
   const Ino ino(record.ino);
+  if (ctx.hooks().moving(ino)) return ctx.park({Park::Kind::kMoved, {ino}, 0});
   if (!ctx.hooks().open_elsewhere(ino, ctx.identity().session)) {
     NACRE_CHECK_OK(drop_data(ctx, record));
   } else if (ctx.truncated(ino) != 0) {

@@ -58,6 +58,7 @@ Task<Result<schema::InodeRecordT>> prepare(Core& core, CallPtr call, const wire:
     NACRE_CHECK_OK(c.lock({Ino(q.ino)}));
     NACRE_TRY(auto record, c.settled_inode(Ino(q.ino)));
     if (!is_file(record) || !record.layout) return Err(is_dir(record) ? Errc::kIsDir : Errc::kOpNotSupp);
+    if (c.hooks().moving(Ino(q.ino))) return c.park({Park::Kind::kMoved, {Ino(q.ino)}, 0});
     if (q.mode & FALLOC_FL_PUNCH_HOLE) return record;
     NACRE_TRY(bool changed, instantiate(*record.layout, q.offset, q.length, [&core](const schema::ComponentT& x) { return core.choose(x); }));
     if (changed) c.put_inode(record);

@@ -180,6 +180,8 @@ std::string quota_key(const Subject& s) {
   add8(k, static_cast<uint8_t>(s.kind));
   switch (s.kind) {
     case Subject::Kind::kFileset: add32(k, s.fileset.v); break;
+std::string migration_prefix() { return "migrate"; }
+std::string migration_key(Ino ino) { return migration_prefix() + inode_key(ino); }
     case Subject::Kind::kFilesetUser:
       add32(k, s.fileset.v);
       add32(k, s.id);
@@ -318,6 +320,10 @@ std::optional<Subject> parse_quota_key(std::string_view key) {
   out.kind = static_cast<Subject::Kind>(c.u8());
   switch (out.kind) {
     case Subject::Kind::kFileset: out.fileset = FilesetId(c.u32()); break;
+std::optional<Ino> parse_migration_key(std::string_view key) {
+  if (!key.starts_with(migration_prefix())) return std::nullopt;
+  return parse_inode_key(key.substr(migration_prefix().size()));
+}
     case Subject::Kind::kFilesetUser:
       out.fileset = FilesetId(c.u32());
       out.id = c.u32();

@@ -15,7 +15,7 @@ namespace nacre::mds {
 
 /// One RocksDB column family each; the number is an index, the name (family_name) is what lies on disk.
 enum class Family : uint8_t {
-  kMeta,            ///< "super" MetaSuper, "map" MapRecord, further single rows by name
+  kMeta,            ///< "super" MetaSuper, "map" MapRecord, "migrate" + ino MigrationRecord, further single rows by name
   kInode,           ///< ino → InodeRecord
   kDentry,          ///< parent, hash63(name), name → DentryRecord; key order is cookie order
   kLink,            ///< ino, parent, name → LinkRecord: every name but the one in the inode record
@@ -67,6 +67,8 @@ std::string changelog_key(uint64_t sequence);
 std::string ost_key(OstId ost);
 
 /// Whom a limit or a counter speaks of. Tiers go by name, since a template may come and go. Quota keys.
+std::string migration_key(Ino ino);
+std::string migration_prefix();
 struct Subject {
   enum class Kind : uint8_t { kFileset = 1, kTierUser = 2, kTierGroup = 3, kFilesetUser = 4 };
   Kind kind = Kind::kFileset;
@@ -108,6 +110,7 @@ std::optional<uint64_t> parse_changelog_key(std::string_view key);
 std::optional<OstId> parse_ost_key(std::string_view key);
 std::optional<Subject> parse_quota_key(std::string_view key);
 
+std::optional<Ino> parse_migration_key(std::string_view key);
 /// The first key behind all keys that begin with `prefix`; empty if there is none (prefix of 0xff only).
 std::string prefix_end(std::string_view prefix);
 

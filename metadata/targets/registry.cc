@@ -112,6 +112,8 @@ Task<Result<wire::OstRegisterReplyT>> Registry::enroll(wire::OstRegisterRequestT
     t.last_heard = options_.clock->boot();
     t.used = request.used;
     t.available = request.available;
+    // Before its first start nobody had data on it.
+    if (t.incarnation != request.incarnation && !request.clean && request.incarnation > 1) t.lost_until = options_.clock->real() + options_.resend_term;
     t.incarnation = request.incarnation;
     if (news) {
       changed();
@@ -245,7 +247,7 @@ std::optional<Registry::Endpoint> Registry::endpoint(OstId ost) const {
   std::lock_guard guard(mutex_);
   auto it = targets_.find(ost);
   if (it == targets_.end()) return std::nullopt;
-  return Endpoint{it->second.record.address, it->second.record.state, presumed_up(it->second), it->second.incarnation};
+  return Endpoint{it->second.record.address, it->second.record.state, presumed_up(it->second), it->second.incarnation, it->second.lost_until};
 }
 
 Registry::Space Registry::space() const {

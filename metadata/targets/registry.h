@@ -29,6 +29,7 @@ class Registry {
  public:
   struct Options {
     Nanos ost_timeout = 10 * kSecond;
+    Nanos resend_term = 34 * kSecond;                 ///< a client that hasn't sent again for so long is evicted
     std::array<uint8_t, 16> cluster_id{};
     std::vector<std::string> mds;                     ///< addresses, for the map
     Clock* clock = &system_clock();
@@ -69,6 +70,7 @@ class Registry {
 
  private:
   struct Target {
+    Nanos lost_until = 0;                             ///< server time: until then clients may send again what an unclean stop has lost
     schema::OstRecordT record;
     bool heard = false;                               ///< since this start of the server
     bool up = false;
@@ -82,6 +84,7 @@ class Registry {
   wire::OstRegisterReplyT greeting(const Target& t) const;
   Result<void> check_identity(const wire::OstRegisterRequestT& request) const;
 
+    Nanos lost_until = 0;                             ///< see Endpoint
   Journal& journal_;
   Options options_;
   Nanos started_ = 0;

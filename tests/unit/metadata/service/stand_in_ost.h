@@ -81,7 +81,17 @@ class StandInOst {
     std::map<ObjectId, Object> objects;
     std::vector<uint8_t> kinds;
     std::vector<uint64_t> fenced;
+  bool sealed(const ObjectId& object) {
+    std::lock_guard guard(state_->mutex);
+    return state_->seals.contains(object);
+  }
+  /// As a client's resend of what was lost before does.
+  void break_seals() {
+    std::lock_guard guard(state_->mutex);
+    state_->seals.clear();
+  }
     uint64_t wseq = 0;
+    break_seals();
     std::atomic<size_t> stats{0};
     std::atomic<bool> no_space{false};
   };
@@ -98,6 +108,7 @@ class StandInOst {
     so.incarnation = ++incarnation_;
     auto server = rpc::serve(world_.runtime(), world_.transport(), so, [state = state_](rpc::PeerPtr peer, rpc::Request q) { return handle(state, std::move(peer), std::move(q)); });
     ASSERT_TRUE(server) << server.error().message();
+    std::map<ObjectId, uint64_t> seals;
     server_ = std::move(*server);
   }
   void enroll() {
@@ -172,6 +183,21 @@ class StandInOst {
     wire::ObjectCommandReplyT reply;
     std::lock_guard guard(s.mutex);
     for (const auto& c : q.commands) {
+      case rpc::Method::kOssStatus: {
+        wire::OssStatusReplyT status;
+        std::lock_guard guard(state->mutex);
+        status.objects = state->objects.size();
+        co_return rpc::ok(status);
+      }
+      case rpc::Method::kObjectList: co_return list(*state, *decode<wire::ObjectListRequestT>(q.body));
+      case rpc::Method::kObjectScrub: {
+        wire::ObjectScrubReplyT scrubbed;
+        std::lock_guard guard(state->mutex);
+        scrubbed.bad = state->bad;
+        scrubbed.last = std::make_unique<schema::ObjectRef>();
+        scrubbed.end = true;
+        co_return rpc::ok(scrubbed);
+      }
       s.kinds.push_back(c->kind);
       const ObjectId id = to_id(*c->object);
       auto it = s.objects.find(id);
@@ -208,3 +234,12 @@ class StandInOst {
 };
 
 }  // namespace nacre::mds::testing
+      if (c->kind >= wire::kCmdSeal) {
+        auto seal = s.seals.find(id);
+        if (c->kind == wire::kCmdSeal && c->offset != 0 && (seal == s.seals.end() || seal->second != c->command)) return rpc::fail(Error(Errc::kStale, "not sealed"));
+        if (c->kind == wire::kCmdSeal) s.seals[id] = c->command;
+        else s.seals.erase(id);
+        reply.stats.push_back(it == s.objects.end() ? wire::ObjectStat{} : stat(it->second));
+        continue;
+      }
+        s.seals.erase(id);
