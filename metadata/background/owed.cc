@@ -9,7 +9,12 @@ namespace nacre::mds {
 
 Result<void> OwedSender::owe(OpContext& ctx, const schema::InodeRecordT& record) {
   if (!record.layout) return {};
-  const auto objects = layout::used_objects(*record.layout, Ino(record.ino));
+  return owe(ctx, layout::used_objects(*record.layout, Ino(record.ino)));
+}
+
+Result<void> OwedSender::owe_object(OpContext& ctx, OstId ost, const ObjectId& object) { return owe(ctx, std::vector<layout::StripeRef>{{object, ost}}); }
+
+Result<void> OwedSender::owe(OpContext& ctx, const std::vector<layout::StripeRef>& objects) {
   if (objects.empty()) return {};
   for (const layout::StripeRef& o : objects) {
     auto number = commands_.take();

@@ -22,6 +22,8 @@ class OwedSender {
 
   /// Adds the rows that owe the destruction of all objects the record may have. Error: kRetryLater (no numbers at hand).
   Result<void> owe(OpContext& ctx, const schema::InodeRecordT& record);
+  /// The same for one object, wherever it comes from.
+  Result<void> owe_object(OpContext& ctx, OstId ost, const ObjectId& object);
   /// Counts what is on record, then sends until the runtime stops. Spawn once.
   Task<void> run();
   uint64_t count() const { return count_.load(); }
@@ -36,6 +38,7 @@ class OwedSender {
     std::vector<std::string> keys;
     std::vector<TargetCommand> commands;
   };
+  Result<void> owe(OpContext& ctx, const std::vector<layout::StripeRef>& objects);
   Result<Found> look(OstId ost, std::string from) const;
   Result<std::vector<OstId>> debtors() const;
   Task<void> drain(OstId ost);

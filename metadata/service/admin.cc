@@ -87,4 +87,10 @@ Task<Result<Bytes>> status(Core& core, CallPtr call) {
   co_return encode(reply);
 }
 
+Task<Result<Bytes>> fsck(Core& core, CallPtr call) {
+  CO_TRY(auto q, decode<wire::FsckRequestT>(call->request.body));
+  CO_TRY(auto reply, co_await core.checker->page(std::move(q)));
+  co_return encode(reply);
+}
+
 }  // namespace nacre::mds::methods

@@ -60,6 +60,7 @@ Result<void> Core::open(std::unique_ptr<Store> opened) {
   settler = std::make_unique<Settler>(Settler::Parts{runtime, *services, *driver, opens, locks, appends, *objects, *orphans, [this](std::vector<LockWake> w) { tell(std::move(w)); }});
   migrations = std::make_unique<Migrations>(Migrations::Parts{runtime, *services, opens, *objects, *owed, *registry, *sessions, *commands, chooser, *capabilities, of_ms(settings().mds_migrate_pause)});
   evictor = std::make_unique<Evictor>(Evictor::Parts{runtime, *services, *driver, *sessions, *registry, *channels, *settler, locks, capabilities->term()});
+  checker = std::make_unique<check::Checker>(check::Checker::Parts{runtime, *services, *driver, opens, *registry, *channels, *objects, *orphans, *owed});
   NACRE_CHECK_OK(orphans->load());
   NACRE_CHECK_OK(intents->load());
   NACRE_CHECK_OK(load_lost_writers());
@@ -96,6 +97,7 @@ Task<void> Core::watch_room() {
       struct statvfs v{};
       return ::statvfs(options.data.c_str(), &v) == 0 ? uint64_t{v.f_bavail} * v.f_frsize : 0;
     });
+    checker->tick();
     if (auto slept = co_await sleep_for(kRoomPoll); !slept) co_return;
   }
 }

@@ -12,6 +12,7 @@
 #include "metadata/background/owed.h"
 #include "metadata/background/migrations.h"
 #include "metadata/background/settle.h"
+#include "metadata/check/checker.h"
 #include "metadata/leases/append_tokens.h"
 #include "metadata/leases/lock_table.h"
 #include "metadata/leases/open_table.h"
@@ -63,6 +64,7 @@ struct Core {
   std::unique_ptr<Intents> intents;
   std::unique_ptr<Settler> settler;
   std::unique_ptr<Evictor> evictor;
+  std::unique_ptr<check::Checker> checker;
   std::atomic<uint64_t> room{0};         ///< free bytes of the filesystem that holds the metadata
 
   Core(Runtime& r, rpc::Transport& t, CoreOptions o) : runtime(r), transport(t), options(std::move(o)), clock(r.clock()) {}

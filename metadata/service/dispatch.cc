@@ -86,6 +86,7 @@ const Dispatcher::Entry* Dispatcher::find(uint16_t method) {
       {Method::kOstSetState, kAdmin, kAlways, kReads, methods::ost_set_state},
       {Method::kOstFiles, kAdmin, kAlways, kReads, methods::ost_files},
       {Method::kMdsStatus, kAdmin, kAlways, kReads, methods::status},
+      {Method::kFsck, kAdmin, kAlways, kReads, methods::fsck},
 
       {Method::kOstRegister, kOss, kAlways, kReads, methods::ost_register},
       {Method::kOstHeartbeat, kOss, kAlways, kReads, methods::ost_heartbeat},
@@ -143,6 +144,7 @@ Task<Result<Bytes>> Dispatcher::run(const Entry& entry, CallPtr call) {
 
 void Dispatcher::note(const Call& call, const Result<Bytes>& answer) const {
   const Nanos took = core_.clock.boot() - call.arrived;
+  if (call.request.header.method == static_cast<uint16_t>(Method::kFsck)) return;  // takes what its disks take
   if (took < static_cast<Nanos>(core_.settings().mds_slow_request) * kMillisecond) return;
   log::warn("slow request: {} of {} took {} ms: {}", rpc::method_name(call.request.header.method), call.session ? fmt::format("session {} on {}", call.session->id().v, call.session->record().host) : call.peer->info().host,
             took / kMillisecond, answer ? std::string("done") : answer.error().message());

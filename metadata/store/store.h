@@ -69,6 +69,21 @@ class Store {
   NameHash names_;
 };
 
+/// The database as it was when this was made, for reads that must agree with each other: every operation is one batch, so a
+/// snapshot holds all of it or nothing. Old versions of rows stay on disk while it lives. Any thread.
+class Snapshot {
+ public:
+  explicit Snapshot(const Store& store);
+  ~Snapshot();
+  Snapshot(const Snapshot&) = delete;
+  Snapshot& operator=(const Snapshot&) = delete;
+
+ private:
+  friend class View;
+  const Store& store_;
+  const void* handle_;
+};
+
 /// What a reader sees: the database, beneath the rows of a turn that is not committed yet, beneath an operation's own rows.
 /// Each read is of the newest state; several reads are not one point in time unless the operation holds the locks.
 /// Errors of all reads: kIncomplete (Tier::kCached only), kCorrupt, kVersion, kIo. One thread at a time.
@@ -76,6 +91,8 @@ class View {
  public:
   View() = default;
   View(const Store& store, Tier tier, const Batch* own = nullptr, const Batch* turn = nullptr) : store_(&store), tier_(tier), own_(own), turn_(turn) {}
+  /// Of the snapshot, which must outlive the view; reads the disk.
+  View(const Store& store, const Snapshot& snapshot) : store_(&store), snapshot_(snapshot.handle_) {}
 
   Result<std::optional<std::string>> get(Family family, std::string_view key) const;
   /// Many keys of one family at once, in the order given. The same semantics as get.
@@ -107,6 +124,7 @@ class View {
   Tier tier_ = Tier::kFull;
   const Batch* own_ = nullptr;
   const Batch* turn_ = nullptr;
+  const void* snapshot_ = nullptr;
 };
 
 }  // namespace nacre::mds

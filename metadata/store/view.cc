@@ -7,8 +7,9 @@
 namespace nacre::mds {
 namespace {
 
-rocksdb::ReadOptions read_options(Tier tier) {
+rocksdb::ReadOptions read_options(Tier tier, const void* snapshot) {
   rocksdb::ReadOptions o;
+  o.snapshot = static_cast<const rocksdb::Snapshot*>(snapshot);
   o.read_tier = tier == Tier::kCached ? rocksdb::kBlockCacheTier : rocksdb::kReadAllTier;
   return o;
 }
@@ -20,6 +21,9 @@ std::string describe(Family family, std::string_view key) {
 }
 
 }  // namespace
+
+Snapshot::Snapshot(const Store& store) : store_(store), handle_(store.rocks().db->GetSnapshot()) {}
+Snapshot::~Snapshot() { store_.rocks().db->ReleaseSnapshot(static_cast<const rocksdb::Snapshot*>(handle_)); }
 
 Error View::named(Error e, Family family, std::string_view key) {
   e.detail += fmt::format("{}({})", e.detail.empty() ? "" : " ", describe(family, key));
@@ -33,7 +37,7 @@ Result<std::optional<std::string>> View::get(Family family, std::string_view key
   }
   std::string value;
   auto& rocks = store_->rocks();
-  auto s = rocks.db->Get(read_options(tier_), rocks.family(family), slice(key), &value);
+  auto s = rocks.db->Get(read_options(tier_, snapshot_), rocks.family(family), slice(key), &value);
   if (s.ok()) return std::optional(std::move(value));
   if (s.IsNotFound()) return std::optional<std::string>();
   return Err(to_error(s, "reading " + describe(family, key)));
@@ -56,7 +60,7 @@ Result<std::vector<std::optional<std::string>>> View::multi_get(Family family, c
   auto& rocks = store_->rocks();
   std::vector<rocksdb::PinnableSlice> values(wanted.size());
   std::vector<rocksdb::Status> statuses(wanted.size());
-  rocks.db->MultiGet(read_options(tier_), rocks.family(family), wanted.size(), wanted.data(), values.data(), statuses.data());
+  rocks.db->MultiGet(read_options(tier_, snapshot_), rocks.family(family), wanted.size(), wanted.data(), values.data(), statuses.data());
   for (size_t i = 0; i < wanted.size(); ++i) {
     if (statuses[i].ok()) out[place[i]] = values[i].ToString();
     else if (!statuses[i].IsNotFound()) return Err(to_error(statuses[i], "reading " + describe(family, text(wanted[i]))));
@@ -67,7 +71,7 @@ Result<std::vector<std::optional<std::string>>> View::multi_get(Family family, c
 Result<void> View::scan(Family family, std::string_view begin, std::string_view end, const std::function<bool(std::string_view, std::string_view)>& fn) const {
   if ((own_ && !own_->empty()) || (turn_ && !turn_->empty())) return scan_merged(family, begin, end, fn);
   auto& rocks = store_->rocks();
-  auto options = read_options(tier_);
+  auto options = read_options(tier_, snapshot_);
   rocksdb::Slice bound = slice(end);
   if (!end.empty()) options.iterate_upper_bound = &bound;
   std::unique_ptr<rocksdb::Iterator> it(rocks.db->NewIterator(options, rocks.family(family)));

@@ -53,6 +53,22 @@ class StandInOst {
     return state_->fenced;
   }
   void refuse_space(bool on) { state_->no_space = on; }
+  void refuse_commands(bool on) { state_->no_commands = on; }
+  /// The object is lost, as with its index.
+  void forget(const ObjectId& object) {
+    std::lock_guard guard(state_->mutex);
+    state_->objects.erase(object);
+  }
+  /// What a check of its blocks finds.
+  void damage(std::vector<wire::ScrubBad> bad) {
+    std::lock_guard guard(state_->mutex);
+    state_->bad = std::move(bad);
+  }
+  /// Its record can't be read any more.
+  void break_record(const ObjectId& object) {
+    std::lock_guard guard(state_->mutex);
+    state_->objects[object].damaged = true;
+  }
 
   /// Ends the server: connections are broken when it returns, nobody answers.
   void down() {
@@ -72,6 +88,7 @@ class StandInOst {
   struct Object {
     uint64_t size = 0, wseq = 0, command = 0;
     Nanos changed = 0;
+    bool damaged = false;
   };
   struct State {
     State(World& w, std::function<std::string()> m) : world(w), mds(std::move(m)) {}
@@ -93,12 +110,13 @@ class StandInOst {
     uint64_t wseq = 0;
     break_seals();
     std::atomic<size_t> stats{0};
-    std::atomic<bool> no_space{false};
+    std::vector<wire::ScrubBad> bad;
+    std::atomic<bool> no_space{false}, no_commands{false};
   };
   using StatePtr = std::shared_ptr<State>;
   using Beating = std::shared_ptr<std::atomic<bool>>;
   static uint64_t allocated(const Object& o) { return (o.size + 4095) / 4096 * 4096; }
-  static wire::ObjectStat stat(const Object& o) { return {o.size, allocated(o), o.changed, o.wseq, true}; }
+  static wire::ObjectStat stat(const Object& o) { return o.damaged ? wire::ObjectStat() : wire::ObjectStat{o.size, allocated(o), o.changed, o.wseq, true}; }
 
   void listen(const std::string& address) {
     rpc::ServerOptions so;
@@ -160,6 +178,15 @@ class StandInOst {
     switch (static_cast<rpc::Method>(q.header.method)) {
       case rpc::Method::kObjectStat: co_return stat_all(*state, *decode<wire::ObjectStatRequestT>(q.body));
       case rpc::Method::kObjectCommands: co_return command(*state, *decode<wire::ObjectCommandRequestT>(q.body));
+      case rpc::Method::kObjectList: co_return list(*state, *decode<wire::ObjectListRequestT>(q.body));
+      case rpc::Method::kObjectScrub: {
+        wire::ObjectScrubReplyT scrubbed;
+        std::lock_guard guard(state->mutex);
+        scrubbed.bad = state->bad;
+        scrubbed.last = std::make_unique<schema::ObjectRef>();
+        scrubbed.end = true;
+        co_return rpc::ok(scrubbed);
+      }
       case rpc::Method::kObjectFence: {
         auto f = decode<wire::FenceRequestT>(q.body);
         std::lock_guard guard(state->mutex);
@@ -179,7 +206,17 @@ class StandInOst {
     }
     return rpc::ok(reply);
   }
+  static rpc::Reply list(State& s, const wire::ObjectListRequestT& q) {
+    wire::ObjectListReplyT reply;
+    std::lock_guard guard(s.mutex);
+    auto it = q.after ? s.objects.upper_bound(to_id(*q.after)) : s.objects.begin();
+    for (; it != s.objects.end() && reply.objects.size() < q.limit; ++it) reply.objects.emplace_back(to_ref(it->first), stat(it->second), 1);
+    reply.end = it == s.objects.end();
+    reply.total = s.objects.size();
+    return rpc::ok(reply);
+  }
   static rpc::Reply command(State& s, const wire::ObjectCommandRequestT& q) {
+    if (s.no_commands) return rpc::fail(Error(Errc::kIo, "refused"));
     wire::ObjectCommandReplyT reply;
     std::lock_guard guard(s.mutex);
     for (const auto& c : q.commands) {
