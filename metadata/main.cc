@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// nacre-mds: the metadata server's program. `--format` makes the directory and ends; without it a directory that is missing or
-// empty is an error and never formatted by itself: it may be a disk that is not mounted, and an empty namespace over full
-// storage targets would be worse than no server.
+// nacre-mds: the metadata server's program. `--format` makes the directory and ends, `--restore` puts a backup there; without
+// either a directory that is missing or empty is an error and never formatted by itself: it may be a disk that is not mounted,
+// and an empty namespace over full storage targets would be worse than no server.
 #include <signal.h>
 #include <unistd.h>
 
@@ -10,6 +10,7 @@
 #include "common/log/log.h"
 #include "common/rpc/transport.h"
 #include "metadata/service/server.h"
+#include "metadata/store/backup.h"
 
 namespace {
 using namespace nacre;
@@ -41,6 +42,18 @@ int format(const config::Cluster& cluster) {
   options.cluster_id = cluster.id;
   if (auto done = mds::Store::format(options); !done) return complain(done.error());
   log::info("formatted {} as the metadata directory of cluster {}", options.path, config::format_uuid(cluster.id));
+  return 0;
+}
+
+int restore(const config::Cluster& cluster, const std::string& directory) {
+  mds::Store::Options options;
+  options.path = cluster.mds.front().data;
+  options.cluster_id = cluster.id;
+  auto done = mds::restore_backup(options, directory);
+  if (!done) return complain(done.error());
+  fmt::print("the backup in {} is now the metadata in {}\n", directory, options.path);
+  if (!done->kept.empty()) fmt::print("what was there before is kept in {}\n", done->kept);
+  fmt::print("start the cluster: it serves as soon as all storage targets have said which numbers they have seen ('nacre mds status'); then run nacre fsck\n");
   return 0;
 }
 
@@ -83,12 +96,13 @@ int serve(const config::Cluster& cluster, const wire::Key& key, const sigset_t& 
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::string named, log_path;
+  std::string named, log_path, from;
   bool make = false;
   CLI::App app("Nacre's metadata server: namespace, locks, sessions, the map of the storage targets.", "nacre-mds");
   app.add_option("--cluster", named, "the cluster file, or the directory that holds it")->required();
   app.add_option("--log", log_path, "log file; standard error otherwise");
   app.add_flag("--format", make, "make an empty metadata directory and end; refuses one that holds anything");
+  app.add_option("--restore", from, "put the backup in this directory in the place of the metadata, and end; what was there is kept ('nacre mds restore')");
   app.set_version_flag("--version", NACRE_VERSION);
   try {
     app.parse(argc, argv);
@@ -112,5 +126,6 @@ int main(int argc, char** argv) {
   auto key = wire::read_key_file(cluster->key_file);
   if (!key) return complain(key.error());
   if (make) return format(*cluster);
+  if (!from.empty()) return restore(*cluster, from);
   return serve(*cluster, *key, signals);
 }

@@ -28,11 +28,26 @@ Result<void> OwedSender::owe(OpContext& ctx, const std::vector<layout::StripeRef
     row.stripe = o.object.stripe;
     ctx.batch().put_record(Family::kOwed, owed_key(o.ost, CmdSeq(*number)), row);
   }
-  ctx.on_commit([this, n = objects.size()] {
-    count_ += n;
+  std::map<OstId, uint64_t> added;
+  for (const layout::StripeRef& o : objects) ++added[o.ost];
+  ctx.on_commit([this, added = std::move(added)] {
+    std::lock_guard guard(count_mutex_);
+    for (auto [ost, n] : added) counts_[ost] += n;
     news_ = true;
   });
   return {};
+}
+
+uint64_t OwedSender::count() const {
+  std::lock_guard guard(count_mutex_);
+  uint64_t n = 0;
+  for (const auto& [ost, c] : counts_) n += c;
+  return n;
+}
+
+std::map<OstId, uint64_t> OwedSender::counts() const {
+  std::lock_guard guard(count_mutex_);
+  return counts_;
 }
 
 Result<OwedSender::Found> OwedSender::look(OstId ost, std::string from) const {
@@ -76,14 +91,21 @@ Result<std::vector<OstId>> OwedSender::debtors() const {
 }
 
 Task<void> OwedSender::run() {
-  auto counted = co_await run_blocking([this]() -> Result<uint64_t> {
-    uint64_t n = 0;
+  using Counts = std::map<OstId, uint64_t>;
+  auto counted = co_await run_blocking([this]() -> Result<Counts> {
+    Counts n;
     View view(journal_.store(), Tier::kFull);
-    auto scanned = view.scan(Family::kOwed, "", "", [&](std::string_view, std::string_view) { return ++n, true; });
+    auto scanned = view.scan(Family::kOwed, "", "", [&](std::string_view key, std::string_view) {
+      if (auto parsed = parse_owed_key(key)) ++n[parsed->ost];
+      return true;
+    });
     if (!scanned) return std::unexpected(std::move(scanned).error());
     return n;
   });
-  if (counted) count_ += *counted;
+  if (counted) {
+    std::lock_guard guard(count_mutex_);
+    for (auto [ost, n] : *counted) counts_[ost] += n;
+  }
   Nanos next_look = 0;
   while (!runtime_.stopping()) {
     const Nanos now = runtime_.clock().boot();
@@ -133,7 +155,12 @@ Task<Result<bool>> OwedSender::send_some(OstId ost, Lane& lane) {
   for (const std::string& key : found.keys) batch.del(Family::kOwed, key);
   CO_TRY(JournalNo committed, journal_.commit(std::move(batch)));
   (void)committed;
-  count_ -= std::min<uint64_t>(count_.load(), found.keys.size());
+  {
+    std::lock_guard guard(count_mutex_);
+    auto it = counts_.find(ost);
+    if (it != counts_.end() && it->second > found.keys.size()) it->second -= found.keys.size();
+    else if (it != counts_.end()) counts_.erase(it);
+  }
   lane.cursor = found.keys.back();
   lane.cursor.push_back('\0');
   co_return found.keys.size() == kMaxCommandsPerCall;

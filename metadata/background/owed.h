@@ -5,6 +5,7 @@
 #pragma once
 #include <atomic>
 #include <map>
+#include <mutex>
 #include <string>
 
 #include "metadata/ops/op.h"
@@ -26,7 +27,8 @@ class OwedSender {
   Result<void> owe_object(OpContext& ctx, OstId ost, const ObjectId& object);
   /// Counts what is on record, then sends until the runtime stops. Spawn once.
   Task<void> run();
-  uint64_t count() const { return count_.load(); }
+  uint64_t count() const;
+  std::map<OstId, uint64_t> counts() const;             ///< by target; none of 0
 
  private:
   struct Lane {
@@ -48,7 +50,8 @@ class OwedSender {
   Journal& journal_;
   RangeAllocator& commands_;
   Objects& objects_;
-  std::atomic<uint64_t> count_{0};
+  mutable std::mutex count_mutex_;
+  std::map<OstId, uint64_t> counts_;
   std::atomic<bool> news_{true};
   std::map<OstId, Lane> lanes_;                         ///< the loop of run() only
 };

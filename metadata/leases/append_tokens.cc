@@ -94,6 +94,12 @@ void AppendTokens::release_session(SessionId session) {
   for (Ino ino : held) pass_on(ino, inodes_.at(ino));
 }
 
+std::optional<SessionId> AppendTokens::holder(Ino ino) const {
+  std::lock_guard guard(mutex_);
+  auto it = inodes_.find(ino);
+  return it == inodes_.end() ? std::nullopt : std::optional(it->second.session);
+}
+
 bool AppendTokens::held(Ino ino) const {
   std::lock_guard guard(mutex_);
   return inodes_.contains(ino);

@@ -33,6 +33,7 @@ class AppendTokens {
   void release_handle(Ino ino, SessionId session, uint64_t handle);
   void release_session(SessionId session);
   bool held(Ino ino) const;
+  std::optional<SessionId> holder(Ino ino) const;
 
  private:
   struct Waiter {

@@ -214,6 +214,17 @@ LockOutcome LockTable::set(const LockAsk& ask, bool wait, std::vector<LockWake>&
   return outcome;
 }
 
+std::vector<LockAsk> LockTable::queued(size_t most) const {
+  std::vector<LockAsk> out;
+  std::lock_guard guard(mutex_);
+  for (const auto& [ino, locks] : inodes_)
+    for (const LockAsk& ask : locks.queue) {
+      if (out.size() == most) return out;
+      out.push_back(ask);
+    }
+  return out;
+}
+
 std::optional<LockAsk> LockTable::test(const LockAsk& ask) const {
   std::lock_guard guard(mutex_);
   auto it = inodes_.find(ask.ino);

@@ -82,6 +82,8 @@ class LockTable {
   size_t total() const;                    ///< held and waiting
   /// All ranges and flocks held on an inode, ordered by owner and start: for tests and status.
   std::vector<LockAsk> held(Ino ino) const;
+  /// Queued requests, at most `most`: for the watchdog.
+  std::vector<LockAsk> queued(size_t most) const;
 
  private:
   struct Range {

@@ -57,6 +57,7 @@ class Session : public std::enable_shared_from_this<Session> {
   LockMark& lock_mark() { return lock_mark_; }
   /// True once: the first time this is asked of a session that a restart found. Until then it holds the recovery window open.
   bool let_window_go() { return holds_window_.exchange(false); }
+  bool holds_window() const { return holds_window_.load(); }
 
   void seen(Nanos boot) { last_seen_.store(boot, std::memory_order_relaxed); }
   Nanos last_seen() const { return last_seen_.load(std::memory_order_relaxed); }

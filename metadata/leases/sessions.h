@@ -65,6 +65,7 @@ class Sessions {
   size_t unreclaimed() const { return unreclaimed_.load(); }
   size_t reclaimed() const { return reclaimed_.load(); }
   Nanos window_end() const { return window_end_; }  ///< boot time
+  void end_window() { window_end_ = options_.clock->boot(); }  ///< who has not reclaimed by now is evicted
   /// The session has brought everything: it becomes active. False if it was not waiting to.
   bool finish_reclaim(Session& session);
 
@@ -89,7 +90,7 @@ class Sessions {
   Journal& journal_;
   RangeAllocator& ids_;
   Options options_;
-  Nanos window_end_ = 0;
+  std::atomic<Nanos> window_end_{0};
   std::atomic<size_t> unreclaimed_{0}, unreclaimed_lockers_{0}, reclaimed_{0};
   mutable std::mutex mutex_;
   std::map<SessionId, SessionPtr> sessions_;

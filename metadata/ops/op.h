@@ -133,6 +133,6 @@ class OpContext {
 inline constexpr uint64_t kInoLimit = uint64_t{1} << 40;
 
 /// Changelog kinds.
-inline constexpr uint16_t kLogCreate = 1, kLogMkdir = 2, kLogMknod = 3, kLogSymlink = 4, kLogLink = 5, kLogUnlink = 6, kLogRmdir = 7, kLogRename = 8, kLogSetattr = 9, kLogXattr = 10;
+inline constexpr uint16_t kLogCreate = 1, kLogMkdir = 2, kLogMknod = 3, kLogSymlink = 4, kLogLink = 5, kLogUnlink = 6, kLogRmdir = 7, kLogRename = 8, kLogSetattr = 9, kLogXattr = 10, kLogExchange = 11;  // 12: metadata/store/journal.h
 
 }  // namespace nacre::mds

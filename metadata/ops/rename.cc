@@ -166,7 +166,9 @@ Result<wire::EmptyT> rename(OpContext& ctx, const wire::RenameRequestT& q) {
     ctx.put_inode(*m.other_dir);
     if (is_dir(m.source) || (swap && is_dir(*m.target))) ctx.on_commit([&layouts = ctx.services().dir_layouts] { layouts.forget(); });
   }
-  ctx.log(kLogRename, Ino(m.source.ino), m.from, m.old_name, m.to, m.new_name);
+  if (m.target && !swap) ctx.log(is_dir(*m.target) ? kLogRmdir : kLogUnlink, Ino(m.target->ino), m.to, m.new_name);
+  if (swap) ctx.log(kLogExchange, Ino(m.target->ino), m.to, m.new_name, m.from, m.old_name);
+  ctx.log(swap ? kLogExchange : kLogRename, Ino(m.source.ino), m.from, m.old_name, m.to, m.new_name);
   return wire::EmptyT{};
 }
 

@@ -2,8 +2,10 @@
 // What administrators ask: clients, storage targets, the server itself.
 #include <unistd.h>
 
+#include "common/log/log.h"
 #include "common/wire/bits.h"
 #include "metadata/service/methods.h"
+#include "metadata/store/backup.h"
 
 namespace nacre::mds::methods {
 namespace {
@@ -24,6 +26,23 @@ std::unique_ptr<wire::ClientEntryT> entry(Core& core, const Session& s) {
   e->created = r.created;
   e->read_only = r.read_only;
   return e;
+}
+
+constexpr size_t kMaxNamedWaits = 100;   ///< sessions that a status names
+
+/// Who holds the recovery up.
+std::vector<std::string> waited_for(Core& core) {
+  std::vector<std::string> out = core.restoration->waiting_for();
+  for (SessionId at(0); out.size() < kMaxNamedWaits;) {
+    const auto page = core.sessions->after(at, kClientsPerPage);
+    if (page.empty()) break;
+    at = page.back()->id();
+    for (const auto& s : page) {
+      if (!s->holds_window() || out.size() >= kMaxNamedWaits) continue;
+      out.push_back(fmt::format("session {} ({} on {}){}", s->id().v, s->record().mount, s->record().host, s->state() == Session::State::kEvicting ? ", which is being evicted" : " to reclaim"));
+    }
+  }
+  return out;
 }
 
 void metric(wire::MdsStatusReplyT& reply, std::string name, uint64_t value) {
@@ -59,16 +78,29 @@ Task<Result<Bytes>> ost_set_state(Core& core, CallPtr call) {
 }
 
 Task<Result<Bytes>> status(Core& core, CallPtr call) {
-  CO_CHECK_OK(view<wire::MdsStatusRequestT>(call->request.body));
+  CO_TRY(auto q, decode<wire::MdsStatusRequestT>(call->request.body));
+  if (q.abort_recovery && core.restoration->active())
+    co_return Err(Errc::kRecovering, "the metadata was restored from a backup and waits for storage targets, not for clients: 'nacre ost deactivate' gives up one that won't come back");
+  if (q.abort_recovery && core.sessions->recovering()) {
+    log::warn("an administrator ended the recovery: {} sessions that have not reclaimed are evicted", core.sessions->unreclaimed());
+    core.sessions->end_window();
+  }
   wire::MdsStatusReplyT reply;
   reply.version = NACRE_VERSION;
   reply.incarnation = core.store->incarnation();
   reply.pid = static_cast<uint32_t>(::getpid());
   reply.uptime_ms = static_cast<uint64_t>((core.clock.boot() - core.started) / kMillisecond);
-  reply.recovering = core.sessions->recovering();
+  reply.recovering = core.sessions->recovering() || core.restoration->active();
+  if (reply.recovering) {
+    reply.recovery_left_ms = static_cast<uint64_t>(std::max<Nanos>(core.sessions->window_end() - core.clock.boot(), 0) / kMillisecond);
+    reply.waiting_for = waited_for(core);
+  }
   reply.sessions = static_cast<uint32_t>(core.sessions->size());
   reply.reclaimed = static_cast<uint32_t>(core.sessions->reclaimed());
-  reply.owed = core.owed->count();
+  for (auto [ost, n] : core.owed->counts()) {
+    reply.owed += n;
+    reply.owed_by_ost.emplace_back(ost.v, n);
+  }
   reply.orphans = core.orphans->size();
   reply.journal = core.journal->committed().v;
   reply.synced = core.journal->synced().v;
@@ -84,6 +116,24 @@ Task<Result<Bytes>> status(Core& core, CallPtr call) {
   metric(reply, "opens", core.opens.total());
   metric(reply, "locks", core.locks.total());
   metric(reply, "unreclaimed", core.sessions->unreclaimed());
+  co_return encode(reply);
+}
+
+Task<Result<Bytes>> backup(Core& core, CallPtr call) {
+  CO_TRY(auto q, decode<wire::MdsBackupRequestT>(call->request.body));
+  static std::atomic<bool> under_way{false};
+  if (under_way.exchange(true)) co_return Err(Errc::kRetryLater, "another backup is under way");
+  log::info("a backup of the metadata is made in {}", q.directory);
+  auto made = co_await run_blocking([&core, &q] { return make_backup(*core.journal, q.directory); });
+  under_way = false;
+  if (!made) {
+    log::error("backup: {}", made.error().message());
+    co_return std::unexpected(std::move(made).error());
+  }
+  log::info("the backup in {} is complete: {} bytes, up to journal number {}", q.directory, made->bytes, made->journal);
+  wire::MdsBackupReplyT reply;
+  reply.journal = made->journal;
+  reply.bytes = made->bytes;
   co_return encode(reply);
 }
 

@@ -48,7 +48,14 @@ Task<Result<Bytes>> append_begin(Core& core, CallPtr call) {
   if (core.sessions->recovering() && core.opens.has_lost(ino)) co_return Err(Errc::kRecovering, "a writer of the file has not come back since the server restarted");
   AppendTokens::Ask ask{ino, session, q.handle, nullptr};
   if (const auto* context = std::any_cast<PeerContext>(&call->peer->context)) ask.connected = context->connected;
-  auto token = co_await core.appends.acquire(ask, call->deadline, call->cancel());
+  Result<uint64_t> token = Err(Errc::kRetryLater);
+  {
+    Watched wait(core.waits, core.clock.boot(), [&core, ino] {
+      const auto holder = core.appends.holder(ino);
+      return fmt::format("the append of inode {} by {}", ino.v, core.name_of(holder.value_or(SessionId(0))));
+    });
+    token = co_await core.appends.acquire(ask, call->deadline, call->cancel());
+  }
   if (!token && token.error().code == Errc::kDeadline) co_return Err(Errc::kRetryLater, "another append of this file is still under way");
   if (!token) co_return std::unexpected(std::move(token).error());
 

@@ -87,6 +87,9 @@ const Dispatcher::Entry* Dispatcher::find(uint16_t method) {
       {Method::kOstFiles, kAdmin, kAlways, kReads, methods::ost_files},
       {Method::kMdsStatus, kAdmin, kAlways, kReads, methods::status},
       {Method::kFsck, kAdmin, kAlways, kReads, methods::fsck},
+      {Method::kMdsBackup, kAdmin, kAlways, kReads, methods::backup},
+      {Method::kChangelogControl, kAdmin, kAlways, kReads, methods::changelog_control},
+      {Method::kChangelogRead, kAdmin, kAlways, kReads, methods::changelog_read},
 
       {Method::kOstRegister, kOss, kAlways, kReads, methods::ost_register},
       {Method::kOstHeartbeat, kOss, kAlways, kReads, methods::ost_heartbeat},
@@ -99,11 +102,17 @@ const Dispatcher::Entry* Dispatcher::find(uint16_t method) {
   return method < kIndex.size() ? kIndex[method] : nullptr;
 }
 
+/// Before a restored server knows which numbers are new it hears its storage targets, and administrators who look or give one up.
+static bool serves_restoring(Method method) {
+  return method == Method::kOstRegister || method == Method::kOstHeartbeat || method == Method::kMdsStatus || method == Method::kOstSetState || method == Method::kMapGet;
+}
+
 /// Who may call, and in which state of his session. Fills in call.session.
 Result<void> Dispatcher::admit(const Entry& entry, Call& call) const {
   const rpc::PeerInfo& peer = call.peer->info();
   const std::string_view name = rpc::method_name(call.request.header.method);
   const bool tool = peer.role == wire::kRoleAdmin && peer.trusted && peer.uid == 0;
+  if (core_.restoration->active() && !serves_restoring(entry.method)) return Err(Errc::kRecovering, fmt::format("the metadata was restored from a backup and is not served yet: see 'nacre mds status'"));
   switch (entry.who) {
     case Who::kOss:
       if (peer.role != wire::kRoleOss) return Err(Errc::kPerm, fmt::format("{} is for storage servers", name));
@@ -142,12 +151,19 @@ Task<Result<Bytes>> Dispatcher::run(const Entry& entry, CallPtr call) {
   co_return answer;
 }
 
+/// "Setattr of session 5 (/scratch on node7)"
+static std::string name_of(const Call& call) {
+  const char* method = rpc::method_name(call.request.header.method);
+  if (!call.session) return fmt::format("{} of {}", method, call.peer->info().host);
+  return fmt::format("{} of session {} ({} on {})", method, call.session->id().v, call.session->record().mount, call.session->record().host);
+}
+
 void Dispatcher::note(const Call& call, const Result<Bytes>& answer) const {
   const Nanos took = core_.clock.boot() - call.arrived;
   if (call.request.header.method == static_cast<uint16_t>(Method::kFsck)) return;  // takes what its disks take
   if (took < static_cast<Nanos>(core_.settings().mds_slow_request) * kMillisecond) return;
-  log::warn("slow request: {} of {} took {} ms: {}", rpc::method_name(call.request.header.method), call.session ? fmt::format("session {} on {}", call.session->id().v, call.session->record().host) : call.peer->info().host,
-            took / kMillisecond, answer ? std::string("done") : answer.error().message());
+  core_.slow_requests.fetch_add(1, std::memory_order_relaxed);
+  log::warn("slow request: {} took {} ms: {}", name_of(call), took / kMillisecond, answer ? std::string("done") : answer.error().message());
 }
 
 Task<rpc::Reply> Dispatcher::handle(rpc::PeerPtr peer, rpc::Request request) {
@@ -160,11 +176,18 @@ Task<rpc::Reply> Dispatcher::handle(rpc::PeerPtr peer, rpc::Request request) {
   const Nanos patience = call->request.header.timeout_ms ? Nanos{call->request.header.timeout_ms} * kMillisecond : kMaxRequestTime;
   call->deadline = call->arrived + std::min(patience, kMaxRequestTime);
   if (auto admitted = admit(*entry, *call); !admitted) co_return rpc::fail(std::move(admitted).error());
-  auto answer = co_await run(*entry, call);
+  Result<Bytes> answer = Err(Errc::kIo);
+  {
+    Watched watched(core_.requests, call->arrived, [c = call.get()] { return name_of(*c); });
+    answer = co_await run(*entry, call);
+  }
+  core_.operations.note(call->request.header.method, core_.clock.boot() - call->arrived, !answer);
   note(*call, answer);
   if (!answer) co_return rpc::fail(std::move(answer).error());
   if (answer->size() > wire::kMaxBody) co_return rpc::fail(Error(Errc::kTooBig, fmt::format("the answer to {} is larger than a message may be", rpc::method_name(call->request.header.method))));
-  co_return rpc::Reply{Errc::kOk, {}, std::move(*answer), {}};
+  rpc::Reply reply{Errc::kOk, {}, std::move(*answer), {}};
+  if (call->request.header.sequence != 0) reply.journal = core_.journal->committed().v;
+  co_return reply;
 }
 
 }  // namespace nacre::mds

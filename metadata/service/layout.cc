@@ -45,12 +45,14 @@ Task<Result<Bytes>> layout_grant(Core& core, CallPtr call) {
   if (!reply && reply.error().code == Errc::kAgain) {
     OpContext ctx(*core.services, wire::CredT{}, call->identity());
     reply = co_await core.driver->change(ctx, [&](OpContext& c) { return grant(core, c, q, true); });
+    // A barrier: were the choice of these targets lost with the power, data would lie where nobody looks for it.
+    if (reply) CO_CHECK_OK(co_await core.journal->sync_to(core.journal->committed()));
   }
   if (!reply) co_return std::unexpected(std::move(reply).error());
-  core.capabilities->sign(*call->session, reply->cap);
-  co_return encode(*reply);
   // A target refuses the generation that is the file's: the objects are still sealed by a migration that was given up.
   if (q.write && q.refused_generation != 0 && reply->layout->generation == q.refused_generation) CO_CHECK_OK(co_await core.migrations->unseal(*core.driver, Ino(q.ino)));
+  core.capabilities->sign(*call->session, reply->cap);
+  co_return encode(*reply);
 }
 
 // ---------------------------------------------------------------- what users ask for
@@ -66,9 +68,9 @@ Result<void> check_wish(Core& core, const schema::LayoutT& layout) {
   return {};
 }
 
+namespace {
 Result<wire::EmptyT> set_layout(Core& core, OpContext& c, const wire::LayoutSetRequestT& q) {
   const Ino ino(q.ino);
-namespace {
   NACRE_CHECK_OK(c.lock({ino}));
   NACRE_TRY(auto record, c.settled_inode(ino));
   NACRE_CHECK_OK(check_owner(c, record));

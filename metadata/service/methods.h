@@ -46,6 +46,10 @@ Task<Result<Bytes>> client_evict(Core& core, CallPtr call);
 Task<Result<Bytes>> ost_set_state(Core& core, CallPtr call);
 Task<Result<Bytes>> status(Core& core, CallPtr call);
 Task<Result<Bytes>> fsck(Core& core, CallPtr call);
+Task<Result<Bytes>> backup(Core& core, CallPtr call);
+// changelog.cc
+Task<Result<Bytes>> changelog_control(Core& core, CallPtr call);
+Task<Result<Bytes>> changelog_read(Core& core, CallPtr call);
 // ost.cc
 Task<Result<Bytes>> ost_register(Core& core, CallPtr call);
 Task<Result<Bytes>> ost_heartbeat(Core& core, CallPtr call);

@@ -25,6 +25,7 @@ Result<std::unique_ptr<MetadataServer>> MetadataServer::start(Runtime& runtime, 
     log::info("{} sessions of before the restart have {} s to come back", core.sessions->unreclaimed(), (core.sessions->window_end() - core.clock.boot()) / kSecond);
   out->dispatcher_ = std::make_unique<Dispatcher>(core);
   core.spawn_background();
+  core.open_metrics();
   NACRE_TRY(out->server_, rpc::serve(runtime, transport, std::move(so), [d = out->dispatcher_.get()](rpc::PeerPtr peer, rpc::Request request) { return d->handle(std::move(peer), std::move(request)); }));
   return out;
 }
@@ -32,6 +33,7 @@ Result<std::unique_ptr<MetadataServer>> MetadataServer::start(Runtime& runtime, 
 std::string MetadataServer::address() const { return server_->address(); }
 
 void MetadataServer::stop() {
+  core_->endpoint.reset();
   if (server_) server_->stop();
   core_->channels->close();
 }

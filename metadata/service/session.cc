@@ -53,6 +53,7 @@ static Result<void> check_free(const Call& call, SessionId wanted) {
 Task<Result<Bytes>> session_open(Core& core, CallPtr call) {
   CO_TRY(auto request, decode<wire::SessionOpenRequestT>(call->request.body));
   SessionPtr session = request.resume ? core.sessions->resume(SessionId(request.resume), request.client_uuid) : nullptr;
+  const uint64_t session_acked = request.resume ? request.acked : 0;
   CO_CHECK_OK(check_free(*call, session ? session->id() : SessionId()));
   const std::string subdir = session ? session->record().subdir : request.subdir;
   CO_TRY(wire::AttrT root, co_await directory_at(core, subdir));  // first: a mount of nothing leaves no session behind
@@ -73,6 +74,7 @@ Task<Result<Bytes>> session_open(Core& core, CallPtr call) {
   reply.map = std::make_unique<wire::ClusterMapT>(core.registry->map());
   reply.root = std::make_unique<wire::AttrT>(std::move(root));
   reply.time = core.clock.real();
+  reply.lost = session_acked != 0 && !core.store->survived(session_acked);
   co_return encode(reply);
 }
 

@@ -102,6 +102,9 @@ Result<JournalNo> Journal::commit(Batch rows) {
         if (sequence % kPruneEvery == 0 && sequence > most) batch.del_range(Family::kChangelog, changelog_key(0), changelog_key(sequence - most));
       }
     }
+    schema::RangeRecordT last;
+    last.high = number;
+    batch.put(Family::kMeta, kLastKey, encode_record(last));
     status = rocks.write(batch);
     if (status.ok()) {
       s.usage.apply(changes);
@@ -113,6 +116,26 @@ Result<JournalNo> Journal::commit(Batch rows) {
     return Err(to_error(status, "committing to the metadata journal"));
   }
   return JournalNo(number);
+}
+
+uint64_t Journal::changelog_last() const {
+  std::lock_guard lock(state_->commit_mutex);
+  return state_->changelog_next - 1;
+}
+
+Result<void> Journal::restart_changelog(uint64_t skip) {
+  {
+    std::lock_guard lock(state_->commit_mutex);
+    state_->changelog_next += skip;
+  }
+  schema::ChangelogRecordT entry;
+  entry.time = store_.rocks().options.clock->real();
+  entry.kind = kChangeRestore;
+  Batch batch;
+  batch.log(std::move(entry));
+  auto number = commit(std::move(batch));
+  if (!number) return std::unexpected(std::move(number).error());
+  return {};
 }
 
 JournalNo Journal::committed() const { return JournalNo(state_->committed.load(std::memory_order_acquire)); }

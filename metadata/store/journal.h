@@ -18,6 +18,9 @@
 
 namespace nacre::mds {
 
+/// ChangelogRecord.kind that no operation writes; the others are in metadata/ops/op.h.
+inline constexpr uint16_t kChangeRestore = 12;
+
 /// Journal numbers: the server's incarnation above, a counter from 1 below; so they rise for ever and are dense within one run.
 inline constexpr unsigned kJournalCounterBits = 44;  ///< 18 years of 30,000 commits a second; a million restarts above
 
@@ -46,6 +49,12 @@ class Journal {
   Result<void> sync_now();
   /// Syncs every commit_interval while there is something to sync, until the runtime stops. Spawn once.
   Task<void> run_periodic();
+
+  /// Number of the newest changelog entry ever, 0 = none.
+  uint64_t changelog_last() const;
+  /// The next entry is one that says that the metadata was restored, numbered so far on that no entry of after the backup had
+  /// its number: readers see the rest as a gap. Not synced.
+  Result<void> restart_changelog(uint64_t skip);
 
   /// Settled counters.
   schema::UsageRecordT usage(const Subject& subject) const;

@@ -169,19 +169,25 @@ std::string changelog_key(uint64_t sequence) {
   add64(k, sequence);
   return k;
 }
+std::string changelog_reader_prefix() { return "changelog_reader"; }
+std::string changelog_reader_key(uint32_t reader) {
+  std::string k = changelog_reader_prefix();
+  add32(k, reader);
+  return k;
+}
 std::string ost_key(OstId ost) {
   std::string k;
   add32(k, ost.v);
   return k;
 }
+std::string migration_prefix() { return "migrate"; }
+std::string migration_key(Ino ino) { return migration_prefix() + inode_key(ino); }
 
 std::string quota_key(const Subject& s) {
   std::string k;
   add8(k, static_cast<uint8_t>(s.kind));
   switch (s.kind) {
     case Subject::Kind::kFileset: add32(k, s.fileset.v); break;
-std::string migration_prefix() { return "migrate"; }
-std::string migration_key(Ino ino) { return migration_prefix() + inode_key(ino); }
     case Subject::Kind::kFilesetUser:
       add32(k, s.fileset.v);
       add32(k, s.id);
@@ -314,16 +320,16 @@ std::optional<OstId> parse_ost_key(std::string_view key) {
   OstId out(c.u32());
   return c.whole() ? std::optional(out) : std::nullopt;
 }
+std::optional<Ino> parse_migration_key(std::string_view key) {
+  if (!key.starts_with(migration_prefix())) return std::nullopt;
+  return parse_inode_key(key.substr(migration_prefix().size()));
+}
 std::optional<Subject> parse_quota_key(std::string_view key) {
   Cursor c{key};
   Subject out;
   out.kind = static_cast<Subject::Kind>(c.u8());
   switch (out.kind) {
     case Subject::Kind::kFileset: out.fileset = FilesetId(c.u32()); break;
-std::optional<Ino> parse_migration_key(std::string_view key) {
-  if (!key.starts_with(migration_prefix())) return std::nullopt;
-  return parse_inode_key(key.substr(migration_prefix().size()));
-}
     case Subject::Kind::kFilesetUser:
       out.fileset = FilesetId(c.u32());
       out.id = c.u32();

@@ -64,11 +64,13 @@ std::string open_key(SessionId session, Ino ino);
 std::string open_prefix(SessionId session);
 std::string range_key(std::string_view name);
 std::string changelog_key(uint64_t sequence);
+std::string changelog_reader_key(uint32_t reader);   ///< in kMeta
+std::string changelog_reader_prefix();
 std::string ost_key(OstId ost);
-
-/// Whom a limit or a counter speaks of. Tiers go by name, since a template may come and go. Quota keys.
 std::string migration_key(Ino ino);
 std::string migration_prefix();
+
+/// Whom a limit or a counter speaks of. Tiers go by name, since a template may come and go. Quota keys.
 struct Subject {
   enum class Kind : uint8_t { kFileset = 1, kTierUser = 2, kTierGroup = 3, kFilesetUser = 4 };
   Kind kind = Kind::kFileset;
@@ -108,9 +110,9 @@ std::optional<ReplyKey> parse_reply_key(std::string_view key);
 std::optional<OpenKey> parse_open_key(std::string_view key);
 std::optional<uint64_t> parse_changelog_key(std::string_view key);
 std::optional<OstId> parse_ost_key(std::string_view key);
+std::optional<Ino> parse_migration_key(std::string_view key);
 std::optional<Subject> parse_quota_key(std::string_view key);
 
-std::optional<Ino> parse_migration_key(std::string_view key);
 /// The first key behind all keys that begin with `prefix`; empty if there is none (prefix of 0xff only).
 std::string prefix_end(std::string_view prefix);
 

@@ -16,6 +16,10 @@
 namespace nacre::mds {
 
 inline constexpr std::string_view kSuperKey = "super";
+inline constexpr std::string_view kLastKey = "last";          ///< RangeRecord: number of the newest batch, in each batch
+inline constexpr std::string_view kRunsKey = "runs";          ///< RunsRecord
+inline constexpr size_t kRunsKept = 64;                       ///< a client that was away for longer is told that it may have lost something
+inline constexpr std::string_view kRestoresKey = "restores";  ///< RangeRecord: how often this cluster's metadata was restored
 
 /// A batch with its number, which is its first record, so that recovery finds it without reading the rest.
 class RawBatch {

@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include "common/log/log.h"
+#include "metadata/store/directory.h"
+#include "metadata/store/journal.h"
 #include "metadata/store/rocks.h"
 
 namespace nacre::mds {
@@ -94,7 +96,51 @@ Result<void> Store::close_clean() {
   return {};
 }
 
+uint32_t Store::first_generation() const {
+  return static_cast<uint32_t>(std::min<uint64_t>(restores_.load(std::memory_order_relaxed), kMaxCountedRestores)) * kGenerationsPerRestore;
+}
+
+Result<void> Store::end_restore(Journal& journal) {
+  schema::RangeRecordT count;
+  count.high = restores_.load() + 1;
+  Batch batch;
+  batch.put_record(Family::kMeta, std::string(kRestoresKey), count);
+  NACRE_TRY(JournalNo number, journal.commit(std::move(batch)));
+  (void)number;
+  NACRE_CHECK_OK(journal.sync_now());
+  restores_ = count.high;
+  const std::string marker = rocks_->options.path + "/" + std::string(kRestoredFile);
+  if (::unlink(marker.c_str()) != 0 && errno != ENOENT) return Err(from_errno(errno), fmt::format("{} can't be removed: {}", marker, std::strerror(errno)));
+  NACRE_CHECK_OK(sync_directory(rocks_->options.path));
+  restored_ = false;
+  return {};
+}
+
+Result<void> Store::raise_epochs(Journal& journal, Epoch least) {
+  Batch batch;
+  std::vector<std::shared_ptr<const schema::FilesetRecordT>> raised;
+  for (const auto& f : filesets()) {
+    if (f->epoch >= least.v) continue;
+    auto record = std::make_shared<schema::FilesetRecordT>(*f);
+    record->epoch = least.v;
+    batch.put_record(Family::kFileset, fileset_key(FilesetId(record->id)), *record);
+    raised.push_back(std::move(record));
+  }
+  NACRE_TRY(JournalNo number, journal.commit(std::move(batch)));
+  (void)number;
+  std::unique_lock lock(rocks_->filesets_mutex);
+  for (auto& r : raised) rocks_->filesets[r->id] = r;
+  return {};
+}
+
 uint64_t Store::recovered_journal() const { return rocks_->guard.last(); }
+bool Store::survived(uint64_t acked) const {
+  const uint64_t run = acked >> kJournalCounterBits;
+  if (acked == 0 || run == incarnation()) return true;
+  // Of a run that is not on record nothing is known: it is too long ago, or a backup from before it was restored.
+  return std::ranges::any_of(ends_, [&](uint64_t end) { return end >> kJournalCounterBits == run && acked <= end; });
+}
+
 bool Store::recovered_to_gap() const { return rocks_->guard.found_gap(); }
 
 std::shared_ptr<const schema::FilesetRecordT> Store::fileset(FilesetId id) const {

@@ -4,6 +4,7 @@
 // be used at once; all methods are thread-safe unless said otherwise.
 #pragma once
 #include <array>
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -24,6 +25,13 @@ inline constexpr uint64_t kKnownCompat = 0, kKnownRoCompat = 0, kKnownIncompat =
 
 /// kCached reads memory only and says kIncomplete where a disk would be needed; kFull reads the disk (workers, start-up).
 enum class Tier { kCached, kFull };
+
+/// A restored server must not look like one that its clients have met: it skips the incarnations that may lie between.
+inline constexpr uint64_t kIncarnationsPerRestore = 1000;
+/// A file would have to be truncated so often between backup and restore; 32 bits have room for 255 restores.
+inline constexpr uint32_t kGenerationsPerRestore = 1u << 24, kMaxCountedRestores = 255;
+
+class Journal;
 
 class Store {
  public:
@@ -54,6 +62,19 @@ class Store {
   uint64_t recovered_journal() const;
   /// True if recovery stopped at a gap in the journal numbers (the rest of the log was dropped).
   bool recovered_to_gap() const;
+  /// Did the journal's number `acked`, which this or an earlier run has given out, survive the restarts since? 0 always does.
+  bool survived(uint64_t acked) const;
+
+  // --- after a restore from a backup (backup.h)
+  /// The database is a restored one whose numbers have not been raised yet above those given out since the backup.
+  bool restored() const { return restored_; }
+  /// They have: the mark goes, durably. Blocking.
+  Result<void> end_restore(Journal& journal);
+  /// Layout generations begin above this number, so that no object of a file's restored state has the name of one that the
+  /// file got after the backup.
+  uint32_t first_generation() const;
+  /// Every fileset's epoch is at least `least` afterwards. Blocking; not synced.
+  Result<void> raise_epochs(Journal& journal, Epoch least);
 
   /// A fileset's record, from memory. nullptr if there is none.
   std::shared_ptr<const schema::FilesetRecordT> fileset(FilesetId id) const;
@@ -67,6 +88,9 @@ class Store {
   std::unique_ptr<Rocks> rocks_;
   schema::MetaSuperT super_;
   NameHash names_;
+  std::vector<uint64_t> ends_;  ///< last numbers of the runs before this one
+  std::atomic<bool> restored_{false};
+  std::atomic<uint64_t> restores_{0};
 };
 
 /// The database as it was when this was made, for reads that must agree with each other: every operation is one batch, so a

@@ -16,6 +16,7 @@
 #include <rocksdb/table.h>
 
 #include "common/log/log.h"
+#include "metadata/store/directory.h"
 #include "metadata/store/journal.h"
 #include "metadata/store/rocks.h"
 
@@ -32,48 +33,6 @@ std::string hex(std::span<const uint8_t> bytes) {
   std::string out;
   for (uint8_t b : bytes) out += fmt::format("{:02x}", b);
   return out;
-}
-
-std::string identity_text(std::span<const uint8_t> cluster) { return fmt::format("nacre metadata {}\ncluster {}\n", kDirectoryFormat, hex(cluster)); }
-
-Result<void> check_identity(const Store::Options& o) {
-  std::error_code ec;
-  if (!fs::is_directory(o.path, ec)) return Err(Errc::kNoEnt, fmt::format("{} is no directory: make a cluster with `nacre cluster init`, or correct the data path in the cluster file", o.path));
-  std::ifstream in(o.path + "/identity");
-  if (!in) {
-    return Err(Errc::kNotOurs, fmt::format("{} is no metadata directory (it has no file `identity`): `nacre cluster init` makes one in an empty directory", o.path));
-  }
-  std::string word, kind, cluster_word, cluster;
-  uint64_t format = 0;
-  in >> word >> kind >> format >> cluster_word >> cluster;
-  if (word != "nacre" || kind != "metadata" || cluster_word != "cluster")
-    return Err(Errc::kNotOurs, fmt::format("{} belongs to {}, not to a Nacre metadata server: correct the data path in the cluster file", o.path, word == "nacre" ? "a Nacre " + kind + " server" : "something else"));
-  if (format > kDirectoryFormat)
-    return Err(Errc::kVersion, fmt::format("{} has metadata format {}, this nacre-mds knows up to {}: start the newer version that wrote it", o.path, format, kDirectoryFormat));
-  if (cluster != hex(o.cluster_id))
-    return Err(Errc::kNotOurs, fmt::format("{} belongs to cluster {}, the cluster file says {}: correct the data path or the cluster file", o.path, cluster, hex(o.cluster_id)));
-  return {};
-}
-
-Result<int> take_lock(const std::string& path) {
-  int fd = ::open((path + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (fd < 0) return Err(Errc::kIo, fmt::format("{}/lock can't be opened: {}", path, std::strerror(errno)));
-  if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
-    ::close(fd);
-    return Err(Errc::kInUse, fmt::format("{} is in use by another nacre-mds process: stop that one first", path));
-  }
-  return fd;
-}
-
-Result<void> write_durably(const std::string& path, std::string_view content) {
-  int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-  bool ok = fd >= 0 && ::write(fd, content.data(), content.size()) == static_cast<ssize_t>(content.size()) && ::fsync(fd) == 0;
-  if (fd >= 0) ::close(fd);
-  int dir = ::open(fs::path(path).parent_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  ok = ok && dir >= 0 && ::fsync(dir) == 0;
-  if (dir >= 0) ::close(dir);
-  if (!ok) return Err(Errc::kIo, fmt::format("{} can't be written: {}", path, std::strerror(errno)));
-  return {};
 }
 
 class ErrorListener final : public rocksdb::EventListener {
@@ -193,6 +152,16 @@ Result<void> start_run(Store::Rocks& rocks, schema::MetaSuperT super, RawBatch b
   return rocks.sync();
 }
 
+/// Where each of the last runs ended, the one before this included, oldest first.
+Result<std::vector<uint64_t>> run_ends(const View& view) {
+  NACRE_TRY(auto runs, view.get_record<schema::RunsRecordT>(Family::kMeta, kRunsKey));
+  NACRE_TRY(auto last, view.get_record<schema::RangeRecordT>(Family::kMeta, kLastKey));
+  std::vector<uint64_t> ends = runs ? std::move(runs->ends) : std::vector<uint64_t>();
+  if (last && (ends.empty() || last->high > ends.back())) ends.push_back(last->high);  // a run without a batch leaves nothing to lose
+  if (ends.size() > kRunsKept) ends.erase(ends.begin(), ends.end() - static_cast<std::ptrdiff_t>(kRunsKept));
+  return ends;
+}
+
 Result<void> check_super(const schema::MetaSuperT& super, const Store::Options& o) {
   if (super.incompat & ~kKnownIncompat || super.ro_compat & ~kKnownRoCompat)
     return Err(Errc::kVersion, fmt::format("{} uses features ({:#x}, {:#x}) that this nacre-mds doesn't know: start the newer version that wrote it", o.path, super.incompat, super.ro_compat));
@@ -204,13 +173,82 @@ Result<void> check_super(const schema::MetaSuperT& super, const Store::Options& 
 
 }  // namespace
 
+std::string identity_text(std::span<const uint8_t> cluster) { return fmt::format("nacre metadata {}\ncluster {}\n", kDirectoryFormat, hex(cluster)); }
+
+Result<void> check_identity(const Store::Options& o) {
+  std::error_code ec;
+  if (!fs::is_directory(o.path, ec)) return Err(Errc::kNoEnt, fmt::format("{} is no directory: make a cluster with `nacre cluster init`, or correct the data path in the cluster file", o.path));
+  std::ifstream in(o.path + "/identity");
+  if (!in) {
+    return Err(Errc::kNotOurs, fmt::format("{} is no metadata directory (it has no file `identity`): `nacre cluster init` makes one in an empty directory", o.path));
+  }
+  std::string word, kind, cluster_word, cluster;
+  uint64_t format = 0;
+  in >> word >> kind >> format >> cluster_word >> cluster;
+  if (word != "nacre" || kind != "metadata" || cluster_word != "cluster")
+    return Err(Errc::kNotOurs, fmt::format("{} belongs to {}, not to a Nacre metadata server: correct the data path in the cluster file", o.path, word == "nacre" ? "a Nacre " + kind + " server" : "something else"));
+  if (format > kDirectoryFormat)
+    return Err(Errc::kVersion, fmt::format("{} has metadata format {}, this nacre-mds knows up to {}: start the newer version that wrote it", o.path, format, kDirectoryFormat));
+  if (cluster != hex(o.cluster_id))
+    return Err(Errc::kNotOurs, fmt::format("{} belongs to cluster {}, the cluster file says {}: correct the data path or the cluster file", o.path, cluster, hex(o.cluster_id)));
+  return {};
+}
+
+Result<int> take_directory_lock(const std::string& path) {
+  int fd = ::open((path + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (fd < 0) return Err(Errc::kIo, fmt::format("{}/lock can't be opened: {}", path, std::strerror(errno)));
+  if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    ::close(fd);
+    return Err(Errc::kInUse, fmt::format("{} is in use by another nacre-mds process: stop that one first", path));
+  }
+  return fd;
+}
+
+Result<void> sync_directory(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const bool ok = fd >= 0 && ::fsync(fd) == 0;
+  const int e = errno;
+  if (fd >= 0) ::close(fd);
+  if (!ok) return Err(from_errno(e), fmt::format("{} can't be synced: {}", path, std::strerror(e)));
+  return {};
+}
+
+Result<void> write_durably(const std::string& path, std::string_view content) {
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  const bool ok = fd >= 0 && ::write(fd, content.data(), content.size()) == static_cast<ssize_t>(content.size()) && ::fsync(fd) == 0;
+  const int e = errno;
+  if (fd >= 0) ::close(fd);
+  if (!ok) return Err(Errc::kIo, fmt::format("{} can't be written: {}", path, std::strerror(e)));
+  return sync_directory(fs::path(path).parent_path());
+}
+
+Result<uint64_t> sync_tree(const std::string& path) {
+  uint64_t bytes = 0;
+  std::error_code ec;
+  for (fs::recursive_directory_iterator at(path, ec), end; !ec && at != end; at.increment(ec)) {
+    if (at->is_directory()) {
+      NACRE_CHECK_OK(sync_directory(at->path()));
+      continue;
+    }
+    const int fd = ::open(at->path().c_str(), O_RDONLY | O_CLOEXEC);
+    const bool ok = fd >= 0 && ::fsync(fd) == 0;
+    const int e = errno;
+    if (fd >= 0) ::close(fd);
+    if (!ok) return Err(from_errno(e), fmt::format("{} can't be synced: {}", at->path().string(), std::strerror(e)));
+    bytes += at->file_size();
+  }
+  if (ec) return Err(Errc::kIo, fmt::format("{} can't be read: {}", path, ec.message()));
+  NACRE_CHECK_OK(sync_directory(path));
+  return bytes;
+}
+
 Result<void> Store::format(const Options& o) {
   std::error_code ec;
   if (fs::exists(o.path, ec) && !fs::is_empty(o.path, ec)) return Err(Errc::kExist, fmt::format("{} is not empty: choose another data path, or empty it first", o.path));
   fs::create_directories(o.path, ec);
   fs::permissions(o.path, fs::perms::owner_all, ec);
   if (ec) return Err(Errc::kIo, fmt::format("{} can't be made: {}", o.path, ec.message()));
-  NACRE_TRY(int lock, take_lock(o.path));
+  NACRE_TRY(int lock, take_directory_lock(o.path));
   Rocks rocks;
   rocks.options = o;
   rocks.lock_fd = lock;
@@ -238,7 +276,7 @@ Result<void> Store::format(const Options& o) {
 
 Result<std::unique_ptr<Store>> Store::open(const Options& o) {
   NACRE_CHECK_OK(check_identity(o));
-  NACRE_TRY(int lock, take_lock(o.path));
+  NACRE_TRY(int lock, take_directory_lock(o.path));
   std::unique_ptr<Store> store(new Store());
   store->rocks_ = std::make_unique<Rocks>();
   Rocks& rocks = *store->rocks_;
@@ -249,10 +287,13 @@ Result<std::unique_ptr<Store>> Store::open(const Options& o) {
   if (rocks.guard.found_gap()) log::warn("{}: the log ends in a gap after a power loss: {}", o.path, rocks.guard.gap());
 
   View view(*store, Tier::kFull);
+  NACRE_TRY(auto restores, view.get_record<schema::RangeRecordT>(Family::kMeta, kRestoresKey));
+  store->restores_ = restores ? restores->high : 0;
   NACRE_TRY(auto super, view.get_record<schema::MetaSuperT>(Family::kMeta, kSuperKey));
   if (!super) return Err(Errc::kCorrupt, fmt::format("{} has no super record: restore it from a backup", o.path));
   NACRE_CHECK_OK(check_super(*super, o));
-  super->incarnation += 1;
+  store->restored_ = fs::exists(o.path + "/" + std::string(kRestoredFile));
+  super->incarnation += store->restored_ ? kIncarnationsPerRestore : 1;
   store->super_ = *super;
   std::array<uint8_t, 16> key;
   std::copy_n(super->hash_key.begin(), key.size(), key.begin());
@@ -270,7 +311,12 @@ Result<std::unique_ptr<Store>> Store::open(const Options& o) {
   }));
   if (bad.code != Errc::kOk) return Err(std::move(bad));
   rocks.last_number = super->incarnation << kJournalCounterBits;
-  NACRE_CHECK_OK(start_run(rocks, *super, rocks.begin(1024)));
+  auto batch = rocks.begin(1024 + 10 * kRunsKept);
+  NACRE_TRY(store->ends_, run_ends(view));
+  schema::RunsRecordT runs;
+  runs.ends = store->ends_;
+  batch.put(Family::kMeta, kRunsKey, encode_record(runs));
+  NACRE_CHECK_OK(start_run(rocks, *super, std::move(batch)));
   return store;
 }
 

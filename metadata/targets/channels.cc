@@ -34,6 +34,12 @@ rpc::Channel& OstChannels::channel(OstId ost, const std::string& address) {
 static bool lost(Errc code) { return code == Errc::kDisconnected || code == Errc::kUnavailable || code == Errc::kDeadline || code == Errc::kRetryLater || code == Errc::kShutdown; }
 
 Task<Result<Bytes>> OstChannels::call_raw(OstId ost, rpc::Method method, Bytes body, Nanos deadline, CancelPtr cancel) {
+  if (!options_.waits) co_return co_await call_until(ost, method, std::move(body), deadline, std::move(cancel));
+  Watched wait(*options_.waits, runtime_.clock().boot(), [ost, method] { return fmt::format("ost{} to answer {}", ost.v, rpc::method_name(static_cast<uint16_t>(method))); });
+  co_return co_await call_until(ost, method, std::move(body), deadline, std::move(cancel));
+}
+
+Task<Result<Bytes>> OstChannels::call_until(OstId ost, rpc::Method method, Bytes body, Nanos deadline, CancelPtr cancel) {
   Clock& clock = runtime_.clock();
   std::string last = "no answer";
   for (;;) {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "common/runtime/watch.h"
 #include "common/rpc/server.h"
 #include "common/runtime/sync.h"
 #include "metadata/targets/registry.h"
@@ -25,6 +26,7 @@ class OstChannels {
     std::array<uint8_t, 16> cluster_id{};
     wire::Key key{};
     std::string host;
+    Watch* waits = nullptr;                            ///< where calls that take long are looked for
   };
   OstChannels(Runtime& runtime, rpc::Transport& transport, Registry& registry, Options options);
   ~OstChannels();
@@ -43,6 +45,7 @@ class OstChannels {
     std::string address;
     std::unique_ptr<rpc::Channel> channel;
   };
+  Task<Result<Bytes>> call_until(OstId ost, rpc::Method method, Bytes body, Nanos deadline, CancelPtr cancel);
   Task<Result<Bytes>> call_raw(OstId ost, rpc::Method method, Bytes body, Nanos deadline, CancelPtr cancel);
   rpc::Channel& channel(OstId ost, const std::string& address);
 

@@ -192,6 +192,35 @@ void Registry::fence(SessionId session, Nanos until) {
   if (fences_.size() < kMaxFences) fences_[session] = until;
 }
 
+std::vector<OstId> Registry::silent(const std::vector<OstId>& more) const {
+  std::vector<OstId> out;
+  std::lock_guard guard(mutex_);
+  for (const auto& [id, t] : targets_)
+    if (!t.heard && t.record.state != wire::kOstInactive) out.push_back(id);
+  for (OstId id : more)
+    if (!targets_.contains(id)) out.push_back(id);
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+void Registry::ask_again() {
+  std::lock_guard guard(mutex_);
+  for (auto& [id, t] : targets_) t.heard = false;
+}
+
+Result<void> Registry::raise_version(uint64_t by) {
+  std::lock_guard guard(mutex_);
+  version_.fetch_add(by);
+  auto committed = store(nullptr);
+  if (!committed) return std::unexpected(std::move(committed).error());
+  return {};
+}
+
+std::map<SessionId, Nanos> Registry::fences() const {
+  std::lock_guard guard(mutex_);
+  return fences_;
+}
+
 // ---------------------------------------------------------------- views
 
 wire::ClusterMapT Registry::map() const {

@@ -49,6 +49,14 @@ class Registry {
   void all_heard(Nanos now);                           ///< this server stood still itself: heartbeats were not its targets' to send
   /// Requests of the session are refused by targets that register from now on, until then (server time).
   void fence(SessionId session, Nanos until);
+  std::map<SessionId, Nanos> fences() const;
+
+  /// Targets, of those on record and of `more`, that have not registered since this start (or ask_again) and are not inactive.
+  std::vector<OstId> silent(const std::vector<OstId>& more) const;
+  /// Each target registers once more with its next heartbeat, and hears of epochs and fences then.
+  void ask_again();
+  /// The map's version is higher by so much. Not synced.
+  Result<void> raise_version(uint64_t by);
 
   wire::ClusterMapT map() const;
   uint64_t version() const { return version_.load(); }
@@ -62,6 +70,7 @@ class Registry {
     uint8_t state = 0;
     bool up = false;
     uint64_t incarnation = 0;
+    Nanos lost_until = 0;                             ///< server time: until then clients may send again what an unclean stop has lost
   };
   std::optional<Endpoint> endpoint(OstId ost) const;
 
@@ -70,12 +79,12 @@ class Registry {
 
  private:
   struct Target {
-    Nanos lost_until = 0;                             ///< server time: until then clients may send again what an unclean stop has lost
     schema::OstRecordT record;
     bool heard = false;                               ///< since this start of the server
     bool up = false;
     Nanos last_heard = 0;                             ///< boot
     uint64_t used = 0, available = 0, objects = 0, incarnation = 0;
+    Nanos lost_until = 0;                             ///< see Endpoint
   };
   Registry(Journal& journal, Options options) : journal_(journal), options_(options) {}
   Result<JournalNo> store(const schema::OstRecordT* record);
@@ -84,7 +93,6 @@ class Registry {
   wire::OstRegisterReplyT greeting(const Target& t) const;
   Result<void> check_identity(const wire::OstRegisterRequestT& request) const;
 
-    Nanos lost_until = 0;                             ///< see Endpoint
   Journal& journal_;
   Options options_;
   Nanos started_ = 0;

@@ -52,6 +52,8 @@ class StandInOst {
     std::lock_guard guard(state_->mutex);
     return state_->fenced;
   }
+  struct Highest { uint64_t ino = 0, command = 0, session = 0; };
+  Highest highest;  ///< what it says from its next up() on
   void refuse_space(bool on) { state_->no_space = on; }
   void refuse_commands(bool on) { state_->no_commands = on; }
   /// The object is lost, as with its index.
@@ -79,7 +81,17 @@ class StandInOst {
     beating_->store(false);
     world_.round();
   }
+  bool sealed(const ObjectId& object) {
+    std::lock_guard guard(state_->mutex);
+    return state_->seals.contains(object);
+  }
+  /// As a client's resend of what was lost before does.
+  void break_seals() {
+    std::lock_guard guard(state_->mutex);
+    state_->seals.clear();
+  }
   void up() {
+    break_seals();
     listen(address_);
     enroll();
   }
@@ -96,19 +108,10 @@ class StandInOst {
     const std::function<std::string()> mds;
     std::mutex mutex;
     std::map<ObjectId, Object> objects;
+    std::map<ObjectId, uint64_t> seals;
     std::vector<uint8_t> kinds;
     std::vector<uint64_t> fenced;
-  bool sealed(const ObjectId& object) {
-    std::lock_guard guard(state_->mutex);
-    return state_->seals.contains(object);
-  }
-  /// As a client's resend of what was lost before does.
-  void break_seals() {
-    std::lock_guard guard(state_->mutex);
-    state_->seals.clear();
-  }
     uint64_t wseq = 0;
-    break_seals();
     std::atomic<size_t> stats{0};
     std::vector<wire::ScrubBad> bad;
     std::atomic<bool> no_space{false}, no_commands{false};
@@ -126,7 +129,6 @@ class StandInOst {
     so.incarnation = ++incarnation_;
     auto server = rpc::serve(world_.runtime(), world_.transport(), so, [state = state_](rpc::PeerPtr peer, rpc::Request q) { return handle(state, std::move(peer), std::move(q)); });
     ASSERT_TRUE(server) << server.error().message();
-    std::map<ObjectId, uint64_t> seals;
     server_ = std::move(*server);
   }
   void enroll() {
@@ -139,6 +141,9 @@ class StandInOst {
     q.available = 90 << 20;
     q.used = 10 << 20;
     q.incarnation = incarnation_;
+    q.max_ino = highest.ino;
+    q.max_command = highest.command;
+    q.max_session = highest.session;
     beating_ = std::make_shared<std::atomic<bool>>(true);
     auto done = world_.run(join(state_, q, beating_));
     ASSERT_TRUE(done) << done.error().message();
@@ -178,6 +183,12 @@ class StandInOst {
     switch (static_cast<rpc::Method>(q.header.method)) {
       case rpc::Method::kObjectStat: co_return stat_all(*state, *decode<wire::ObjectStatRequestT>(q.body));
       case rpc::Method::kObjectCommands: co_return command(*state, *decode<wire::ObjectCommandRequestT>(q.body));
+      case rpc::Method::kOssStatus: {
+        wire::OssStatusReplyT status;
+        std::lock_guard guard(state->mutex);
+        status.objects = state->objects.size();
+        co_return rpc::ok(status);
+      }
       case rpc::Method::kObjectList: co_return list(*state, *decode<wire::ObjectListRequestT>(q.body));
       case rpc::Method::kObjectScrub: {
         wire::ObjectScrubReplyT scrubbed;
@@ -220,25 +231,18 @@ class StandInOst {
     wire::ObjectCommandReplyT reply;
     std::lock_guard guard(s.mutex);
     for (const auto& c : q.commands) {
-      case rpc::Method::kOssStatus: {
-        wire::OssStatusReplyT status;
-        std::lock_guard guard(state->mutex);
-        status.objects = state->objects.size();
-        co_return rpc::ok(status);
-      }
-      case rpc::Method::kObjectList: co_return list(*state, *decode<wire::ObjectListRequestT>(q.body));
-      case rpc::Method::kObjectScrub: {
-        wire::ObjectScrubReplyT scrubbed;
-        std::lock_guard guard(state->mutex);
-        scrubbed.bad = state->bad;
-        scrubbed.last = std::make_unique<schema::ObjectRef>();
-        scrubbed.end = true;
-        co_return rpc::ok(scrubbed);
-      }
       s.kinds.push_back(c->kind);
       const ObjectId id = to_id(*c->object);
       auto it = s.objects.find(id);
       reply.done.push_back(c->command);
+      if (c->kind >= wire::kCmdSeal) {
+        auto seal = s.seals.find(id);
+        if (c->kind == wire::kCmdSeal && c->offset != 0 && (seal == s.seals.end() || seal->second != c->command)) return rpc::fail(Error(Errc::kStale, "not sealed"));
+        if (c->kind == wire::kCmdSeal) s.seals[id] = c->command;
+        else s.seals.erase(id);
+        reply.stats.push_back(it == s.objects.end() ? wire::ObjectStat{} : stat(it->second));
+        continue;
+      }
       if (c->kind == wire::kCmdAllocate) {
         if (s.no_space) return rpc::fail(Error(Errc::kNoSpc));
         it = s.objects.try_emplace(id).first;
@@ -249,6 +253,7 @@ class StandInOst {
       }
       if (c->kind == wire::kCmdDestroy) {
         s.objects.erase(it);
+        s.seals.erase(id);
         reply.stats.emplace_back();
         continue;
       }
@@ -271,12 +276,3 @@ class StandInOst {
 };
 
 }  // namespace nacre::mds::testing
-      if (c->kind >= wire::kCmdSeal) {
-        auto seal = s.seals.find(id);
-        if (c->kind == wire::kCmdSeal && c->offset != 0 && (seal == s.seals.end() || seal->second != c->command)) return rpc::fail(Error(Errc::kStale, "not sealed"));
-        if (c->kind == wire::kCmdSeal) s.seals[id] = c->command;
-        else s.seals.erase(id);
-        reply.stats.push_back(it == s.objects.end() ? wire::ObjectStat{} : stat(it->second));
-        continue;
-      }
-        s.seals.erase(id);

@@ -12,6 +12,7 @@
 #include "common/runtime/core.h"
 #include "common/wire/bits.h"
 #include "metadata/service/server.h"
+#include "metadata/store/backup.h"
 #include "tests/support/memory_dir.h"
 
 namespace nacre::mds::testing {
@@ -94,6 +95,22 @@ class World {
     server_.reset();
     mds_transport_.reset();
     mds_runtime_.reset();
+  }
+  /// In the world's directory.
+  bool backup(const std::string& name) {
+    auto made = make_backup(*core().journal, directory_ / name);
+    EXPECT_TRUE(made) << made.error().message();
+    return made.has_value();
+  }
+  /// Kills the server and puts the backup in the place of its metadata.
+  bool restore(const std::string& name) {
+    stop_server(false);
+    Store::Options so;
+    so.path = options_.data;
+    so.cluster_id = options_.cluster.id;
+    auto done = restore_backup(so, directory_ / name);
+    EXPECT_TRUE(done) << done.error().message();
+    return done.has_value();
   }
   void kill_and_restart() {
     stop_server(false);
