@@ -52,6 +52,8 @@ inline Key<4> epoch_key(FilesetId f) { return Key<4>().add(f.v); }
 inline constexpr std::string_view kSuperKey = "super";            ///< OstSuper
 inline constexpr std::string_view kMaxInoKey = "max_ino";         ///< RangeRecord
 inline constexpr std::string_view kMaxCommandKey = "max_command"; ///< RangeRecord
+inline constexpr std::string_view kMaxSessionKey = "max_session"; ///< RangeRecord, in steps of kSessionsPerMark
+inline constexpr uint64_t kSessionsPerMark = 1024;                ///< so a new session costs a row only now and then
 inline constexpr std::string_view kAllocatorPrefix = "allocator/", kAllocatorEnd = "allocator0";  ///< '0' follows '/'
 inline std::string allocator_key(uint32_t part) { return std::string(kAllocatorPrefix) + std::string(Key<4>().add(part).view()); }
 

@@ -158,6 +158,8 @@ struct Registration {
   Ino max_ino;                ///< highest ever seen in an object or command
   CmdSeq max_command;
   WSeq wseq;                  ///< none above this was given out before this start
+  SessionId max_session;      ///< none above this has asked for anything
+  Epoch max_epoch;            ///< of any fileset
 };
 
 struct FenceEntry {
@@ -223,6 +225,8 @@ class ObjectStore {
   virtual Epoch epoch(FilesetId fileset) const = 0;  ///< 1 if never told
   virtual Task<Result<void>> set_fences(std::vector<FenceEntry> fences) = 0;  ///< later `until` wins; until 0 lifts
   virtual bool fenced(SessionId session) const = 0;
+  /// A session showed a right: Registration::max_session is at least this from now on, also after a crash.
+  virtual void note_session(SessionId session) = 0;
   virtual std::vector<FenceEntry> fences() const = 0;
 };
 

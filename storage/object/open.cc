@@ -152,7 +152,7 @@ Result<void> Store::open_device() {
 
 Result<void> Store::load_ranges() {
   bool sound = true;
-  for (auto [key, into] : {std::pair(kMaxInoKey, &max_ino_), std::pair(kMaxCommandKey, &max_command_)}) {
+  for (auto [key, into] : {std::pair(kMaxInoKey, &max_ino_), std::pair(kMaxCommandKey, &max_command_), std::pair(kMaxSessionKey, &max_session_)}) {
     std::string value;
     NACRE_TRY(const bool there, index_->get(Family::kSuper, key, value, Tier::kDisk));
     if (!there) continue;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the store tells about itself, what the MDS tells it, and commit().
+#include "common/log/log.h"
 #include "storage/object/store.h"
 
 namespace nacre::storage {
@@ -52,8 +53,30 @@ Status Store::status() const {
   return s;
 }
 
+void Store::note_session(SessionId session) {
+  if (session.v <= max_session_.load(std::memory_order_relaxed)) return;
+  GateGuard open(gate_);
+  if (!open) return;
+  const auto build = [&](Batch& batch) -> Result<void> {
+    if (session.v <= max_session_.load(std::memory_order_relaxed)) return {};
+    schema::RangeRecordT record;
+    record.high = (session.v / kSessionsPerMark + 1) * kSessionsPerMark;
+    batch.put(Family::kSuper, kMaxSessionKey, encode_record(record));
+    max_session_.store(record.high, std::memory_order_relaxed);
+    txg_->touch();
+    return {};
+  };
+  // Not waited for: after a power loss the metadata server adds more than one step to what it hears.
+  if (auto number = index_->commit(build); !number) log::error("ost{}: {}", options_.ost, number.error().message());
+}
+
 Registration Store::registration() const {
   Registration r = registration_;
+  r.max_session = SessionId(max_session_.load(std::memory_order_relaxed));
+  {
+    std::shared_lock lock(state_mutex_);
+    for (const auto& [fileset, epoch] : epochs_) r.max_epoch = std::max(r.max_epoch, epoch);
+  }
   r.max_ino = Ino(max_ino_.load(std::memory_order_relaxed));
   r.max_command = CmdSeq(max_command_.load(std::memory_order_relaxed));
   return r;

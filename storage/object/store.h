@@ -54,6 +54,7 @@ class Store final : public ObjectStore {
   Epoch epoch(FilesetId fileset) const override;
   Task<Result<void>> set_fences(std::vector<FenceEntry> fences) override;
   bool fenced(SessionId session) const override;
+  void note_session(SessionId session) override;
   std::vector<FenceEntry> fences() const override;
 
  private:
@@ -106,10 +107,10 @@ class Store final : public ObjectStore {
   Task<Result<void>> cut(Command command, EntryPtr entry);
   Task<Result<void>> allocate(Command command, EntryPtr entry);
   Result<JournalNo> commit_rows(Entry& entry, CommandBatch& part);
-
   Result<void> seal(const Command& command);
   bool sealed(const ObjectId& object) const;
   void break_seal(const ObjectId& object);
+
   void note_object(Batch& batch, const ObjectId& object);   ///< raises max_ino; under the journal mutex
   void note_command(Batch& batch, CmdSeq command);          ///< raises max_command
   void note_freed(const ObjectId& object, const std::vector<Extent>& extents);  ///< by the batch being built
@@ -131,7 +132,7 @@ class Store final : public ObjectStore {
 
   uint64_t capacity_ = 0, blocks_ = 0;
   Registration registration_;              ///< as of the start
-  std::atomic<uint64_t> max_ino_{0}, max_command_{0};
+  std::atomic<uint64_t> max_ino_{0}, max_command_{0}, max_session_{0};
   std::atomic<uint64_t> objects_{0};
   std::atomic<Nanos> time_offset_{0};
   std::atomic<uint64_t> checksum_errors_{0}, resends_applied_{0}, resends_refused_{0};
@@ -147,9 +148,9 @@ class Store final : public ObjectStore {
   mutable std::shared_mutex state_mutex_;  ///< of the two maps
   std::unordered_map<FilesetId, Epoch> epochs_;
   std::unordered_map<SessionId, Nanos> fences_;
-};
   std::map<ObjectId, CmdSeq> seals_;       ///< with the command that sealed them; state_mutex_ too
   std::atomic<size_t> seal_count_{0};      ///< entries of seals_
+};
 
 /// Keeps the store open for one operation.
 class GateGuard {

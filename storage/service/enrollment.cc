@@ -83,6 +83,8 @@ struct Enrollment::State : std::enable_shared_from_this<Enrollment::State> {
     q.max_ino = r.max_ino.v;
     q.max_command = r.max_command.v;
     q.wseq = r.wseq.v;
+    q.max_session = r.max_session.v;
+    q.max_epoch = r.max_epoch.v;
     return q;
   }
 

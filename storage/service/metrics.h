@@ -13,7 +13,7 @@ struct Metrics {
 #define NACRE_OSS_METRICS(row)                                                                         \
   row(reads) row(read_bytes) row(writes) row(write_bytes) row(commits) row(seeks) row(stats)           \
   row(commands) row(fences) row(errors) row(checksum_refusals) row(capability_refusals)                \
-  row(capabilities_verified) row(fenced_refusals) row(repeated_writes) row(stale_epochs) row(registrations) \
+  row(capabilities_verified) row(fenced_refusals) row(repeated_writes) row(stale_epochs) row(slow_requests) row(parked_requests) row(registrations) \
   row(scrubbed_bytes)
 #define NACRE_METRIC_FIELD(name) std::atomic<uint64_t> name{0};
   NACRE_OSS_METRICS(NACRE_METRIC_FIELD)

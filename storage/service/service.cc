@@ -46,6 +46,7 @@ Result<void> ServiceState::admit(const rpc::PeerPtr& peer, const wire::Capabilit
   const uint64_t before = cache.verified();
   auto verified = cache.verify(capability_key, cap, object, mode, store->now());
   count(metrics.capabilities_verified, cache.verified() - before);
+  if (verified) store->note_session(SessionId(cap->session()));
   return verified;
 }
 
@@ -80,9 +81,38 @@ Task<rpc::Reply> handle(std::weak_ptr<ServiceState> weak, rpc::PeerPtr peer, rpc
   StatePtr s = weak.lock();
   if (s && !s->ready.load(std::memory_order_acquire)) co_return rpc::fail({Errc::kRecovering, "the storage target is starting"});
   if (!s || !s->requests.enter()) co_return rpc::fail({Errc::kShutdown, "the storage target is stopping"});
-  rpc::Reply reply = co_await dispatch(s, std::move(peer), std::move(request), tied);
+  const Nanos began = s->runtime.clock().boot();
+  const uint16_t number = request.header.method;
+  const std::string_view method = rpc::method_name(request.header.method);
+  const rpc::PeerInfo& who = peer->info();  // the peer outlives the request
+  const uint64_t session = request.header.session;
+  const auto text = [method, &who, session] { return fmt::format("{} of {}{}", method, who.host.empty() ? who.address : who.host, session ? fmt::format(", session {}", session) : ""); };
+  rpc::Reply reply;
+  {
+    Watched watched(s->under_way, began, text);
+    reply = co_await dispatch(s, peer, std::move(request), tied);
+  }
+  const Nanos took = s->runtime.clock().boot() - began;
+  s->operations.note(number, took, reply.status != Errc::kOk);
+  if (took >= static_cast<Nanos>(s->options.cluster.settings.oss_slow_request) * kMillisecond) {
+    count(s->metrics.slow_requests);
+    log::warn("{}: slow request: {} took {} ms", s->name(), text(), took / kMillisecond);
+  }
   s->requests.leave();
   co_return reply;
+}
+
+/// Tells of requests that are under way for long, until the service has gone.
+Task<void> watch_requests(std::weak_ptr<ServiceState> weak, Nanos limit) {
+  constexpr size_t kMost = 20;
+  while (co_await sleep_for(std::clamp(limit / 4, 10 * kMillisecond, 5 * kSecond))) {
+    StatePtr s = weak.lock();
+    if (!s) co_return;
+    for (const auto& r : s->under_way.news(s->runtime.clock().boot(), limit, 10 * limit, kMost)) {
+      count(s->metrics.parked_requests);
+      log::warn("{}: waiting request: {} has been under way for {} s; txg {} is filling, {} requests are under way", s->name(), r.text, r.age / kSecond, s->store->status().txg, s->under_way.count());
+    }
+  }
 }
 
 StoreOptions store_options(const ServiceOptions& o) {
@@ -136,12 +166,15 @@ Task<Result<std::unique_ptr<Service>>> Service::start(Runtime& runtime, rpc::Tra
                                                [weak](rpc::PeerPtr p, rpc::Request r) { return handle(weak, std::move(p), std::move(r), true); });
   s->ready.store(true, std::memory_order_release);
   s->enrollment->start();
+  open_metrics(s);
+  runtime.loop(0).spawn(watch_requests(weak, static_cast<Nanos>(s->options.cluster.settings.oss_parked_request) * kMillisecond));
   log::info("{}: {} listens on {}; it serves when the metadata server at {} has answered", s->name(), s->ost.data, s->server->address(), fmt::join(mds, ", "));
   co_return std::unique_ptr<Service>(new Service(std::move(s)));
 }
 
 Task<Result<void>> Service::stop() {
   StatePtr s = state_;
+  s->endpoint.reset();
   co_await s->enrollment->stop();
   co_await s->requests.close();
   s->server->stop();

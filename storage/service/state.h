@@ -4,6 +4,8 @@
 #include <memory>
 #include <vector>
 
+#include "common/metrics/endpoint.h"
+#include "common/runtime/watch.h"
 #include "storage/service/capability_cache.h"
 #include "storage/service/enrollment.h"
 #include "storage/service/metrics.h"
@@ -35,14 +37,17 @@ struct ServiceState {
   SessionTable sessions;
   Metrics metrics;
   Gate requests;
+  Watch under_way;
+  metrics::Operations operations;
   std::atomic<bool> ready{false};  ///< everything above is made
   Nanos started = 0;
   uint64_t incarnation = 0;
   std::vector<std::unique_ptr<Semaphore>> data_bytes;  ///< by loop
   std::atomic<Nanos> log_second{0};
   std::atomic<uint32_t> logged{0};
+  std::unique_ptr<metrics::Endpoint> endpoint;  ///< last: it asks the others
 
-  ServiceState(Runtime& r, ServiceOptions o) : runtime(r), options(std::move(o)), capability_key(wire::capability_key(options.key)), data_bytes(r.size()) {}
+  ServiceState(Runtime& r, ServiceOptions o) : runtime(r), options(std::move(o)), capability_key(wire::capability_key(options.key)), under_way(r.size()), data_bytes(r.size()) {}
 
   std::string name() const { return fmt::format("ost{}", ost.id); }
   Semaphore& budget();
@@ -56,6 +61,8 @@ struct ServiceState {
 
 using StatePtr = std::shared_ptr<ServiceState>;
 
+// exposition.cc
+void open_metrics(const StatePtr& s);
 // data.cc: clients
 Task<rpc::Reply> serve_write(StatePtr s, rpc::PeerPtr peer, rpc::Request request);
 Task<rpc::Reply> serve_read(StatePtr s, rpc::PeerPtr peer, rpc::Request request);
