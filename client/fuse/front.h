@@ -65,6 +65,8 @@ class Front final : public Dispatcher {
   /// Fails with EIO, at once, every operation under way, but not who waits for another's lock while the metadata server is
   /// there; the mount stays and serves what comes later. Returns how many. Any thread that is no loop.
   size_t fail_waiting();
+  /// Where /metrics of this client is, for the status; 0 = nowhere.
+  void set_metrics_port(uint16_t port) { metrics_port_ = port; }
   Report report() const;
 
   // --- for the operations
@@ -120,6 +122,7 @@ class Front final : public Dispatcher {
   std::string transport_note_;
   size_t devices_ = 1;
 
+  std::atomic<uint16_t> metrics_port_{0};
   std::atomic<uint64_t> requests_{0}, forgets_{0}, interrupts_{0}, cancelled_{0};
   mutable std::mutex open_mutex_;
   std::unordered_set<OpenFile*> open_;

@@ -72,6 +72,7 @@ std::string Front::status_json() const {
                     {"oldest_wait_seconds", static_cast<double>(s.oldest_wait) / kSecond},
                     {"oldest_wait", s.oldest_wait_text},
                     {"waiting", std::move(waiting)},
+                    {"metrics_port", metrics_port_.load()},
                     {"read_bytes", s.read_bytes},
                     {"written_bytes", s.written_bytes},
                     {"retries", s.retries},

@@ -16,6 +16,7 @@
 #include "client/fuse/front.h"
 #include "client/mount/daemon.h"
 #include "client/mount/ending.h"
+#include "client/mount/metrics.h"
 #include "client/mount/options.h"
 #include "client/mount/point.h"
 #include "client/mount/supervisor.h"
@@ -35,6 +36,7 @@ constexpr Nanos kReadyTimeout = 30 * kSecond;
 constexpr Nanos kStopGrace = 10 * kSecond;
 constexpr Nanos kUnmountLimit = 20 * kSecond, kSignalLimit = 4 * kSecond;  // to make data stable; after a signal somebody waits
 constexpr Nanos kSignalGrace = 2 * kSecond;
+constexpr uint16_t kMetricsPorts = 16;   // mounts of one host that can have /metrics
 
 struct Setup {
   Arguments args;
@@ -141,6 +143,19 @@ Result<std::unique_ptr<fuse::Front>> mount(Setup& s, Runtime& runtime, client::F
   return front;
 }
 
+std::unique_ptr<metrics::Endpoint> open_metrics(const Setup& s, fuse::Front& front, const client::Filesystem& fs) {
+  const uint64_t port = s.cluster.settings.client_metrics_port;
+  if (port == 0) return nullptr;
+  auto opened = metrics::Endpoint::open(static_cast<uint16_t>(port), kMetricsPorts, [&front, &fs, point = s.point] { return client_families(front, fs, point); });
+  if (!opened) {
+    log::warn("{}", opened.error().message());
+    return nullptr;
+  }
+  front.set_metrics_port((*opened)->port());
+  log::info("metrics at http://127.0.0.1:{}/metrics", (*opened)->port());
+  return std::move(*opened);
+}
+
 int serve(Setup& s, Daemon& daemon, bool again) {
   RuntimeOptions ro;
   ro.loops = s.cluster.settings.rpc_loops;
@@ -178,6 +193,7 @@ int serve(Setup& s, Daemon& daemon, bool again) {
   bool asked = false;
   {
     Ending ending(**front, *fs, line.device);
+    auto endpoint = open_metrics(s, **front, *fs);
     daemon.ready();
     why = (*front)->wait_ended();
     asked = ending.asked();
