@@ -47,6 +47,7 @@ class Core : public std::enable_shared_from_this<Core> {
   Locks locks;
   Atimes atimes;
   MdsClient mds;
+  std::atomic<uint64_t> losses_seen{0};                 ///< by sync_all: MdsClient::losses
   std::atomic<uint64_t> retained_total{0}, retries{0}, read_bytes{0}, written_bytes{0};
   std::atomic<int> appends_under_way{0};
   std::atomic<uint64_t> operations{0};                  ///< Ops that exist; unmounting waits for them

@@ -63,11 +63,13 @@ Task<Result<OpenResult>> FilesystemImpl::create(Ino parent, std::string name, ui
   CallExtra extra;
   extra.crossed_restart = &crossed;
   extra.abandoned = close_when_answered(core_, number);
+  const uint64_t losses = core_->mds.losses();
   CO_TRY(wire::OpenReplyT reply, co_await core_->mds.call<rpc::Method::kCreate>(std::move(request), op, std::move(extra)));
   if (!reply.attr) co_return Err(Errc::kProtocol, "a Create reply without attributes");
   auto attr = std::move(reply.attr);
   Ino ino(attr->ino);
   auto handle = std::make_shared<FileHandle>(core_->inodes.get(ino), ino, number, flags, core_->mds.session(), false);
+  handle->losses_seen = losses;
   co_return co_await opened(std::move(attr), std::move(reply), handle, crossed, op);
 }
 
@@ -85,12 +87,14 @@ Task<Result<OpenResult>> FilesystemImpl::open(Ino ino, uint32_t flags, Caller ca
   if (flags & O_TRUNC) {
     if (auto inode = core_->inodes.find(ino)) inode->mark_unsure();
   }
+  const uint64_t losses = core_->mds.losses();
   CO_TRY(wire::OpenReplyT reply, co_await core_->mds.call<rpc::Method::kOpen>(std::move(request), op, std::move(extra)));
   if (!reply.attr) co_return Err(Errc::kProtocol, "an Open reply without attributes");
   auto attr = std::move(reply.attr);
   auto inode = core_->inodes.get(ino);
   if (flags & O_TRUNC) inode->forget_reports();
   auto handle = std::make_shared<FileHandle>(inode, ino, number, flags, core_->mds.session(), false);
+  handle->losses_seen = losses;
   co_return co_await opened(std::move(attr), std::move(reply), handle, crossed, op);
 }
 
@@ -193,6 +197,8 @@ Task<Result<void>> FilesystemImpl::fsync(HandlePtr handle, bool, Caller caller) 
   Result<void> out;
   for (auto& done : co_await when_all(std::move(both)))
     if (!done && out) out = done;
+  if (file->stale) co_return Err(Errc::kStale, "the file's open was lost in a restart of the metadata server");
+  if (out) out = core_->mds.nothing_lost(file->losses_seen);
   if (auto error = file->inode()->take_error(*file); error && out) co_return Err(std::move(*error));
   co_return out;
 }

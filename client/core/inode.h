@@ -53,6 +53,7 @@ class FileHandle final : public Handle {
   uint32_t opener_uid = 0, opener_gid = 0;              ///< directories: pages are read with the opener's rights
   std::atomic<bool> stale{false}, released{false};
   std::atomic<uint64_t> errors_seen{0};
+  std::atomic<uint64_t> losses_seen{0};                 ///< MdsClient::losses
 
  private:
   InodePtr inode_;

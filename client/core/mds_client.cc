@@ -112,6 +112,17 @@ Task<Result<rpc::Reply>> MdsClient::repeat(rpc::Method method, Bytes body, OpPtr
   }
 }
 
+Result<void> MdsClient::nothing_lost(std::atomic<uint64_t>& seen) const {
+  const uint64_t now = losses();
+  if (seen.exchange(now) == now) return {};
+  return Err(Errc::kIo, fmt::format("{}: lost its power before changes that had been acknowledged were synced", name_));
+}
+
+void MdsClient::acknowledged(const rpc::Reply& reply) {
+  uint64_t known = acked_.load(std::memory_order_relaxed);
+  while (reply.journal > known && !acked_.compare_exchange_weak(known, reply.journal)) continue;
+}
+
 Task<Result<rpc::Reply>> MdsClient::once(rpc::Method method, Bytes body, OpPtr op, CallExtra extra) {
   Waits::Entry entry(core_.waits, op->name(), name_, core_.clock().boot());
   CO_TRY(SlotLease lease, co_await slots_.acquire(op, name_));
@@ -142,6 +153,7 @@ Task<Result<rpc::Reply>> MdsClient::once(rpc::Method method, Bytes body, OpPtr o
       auto reply = co_await (*p)->call(method, body, options);
       if (reply || !(is_transient(reply.error().code) || reply.error().code == Errc::kNoSession || reply.error().code == Errc::kDeadline || op->cancelled())) {
         slots_.release(lease, true);
+        if (reply) acknowledged(*reply);
         if (extra.crossed_restart) *extra.crossed_restart = (*p)->info().incarnation != first_incarnation;
         co_return std::move(reply);
       }
@@ -182,6 +194,7 @@ Task<void> MdsClient::finish(std::shared_ptr<Core> core, rpc::Method method, Byt
     auto reply = co_await (*p)->call(method, body, options);
     if (reply || !(is_transient(reply.error().code) || reply.error().code == Errc::kNoSession)) {
       if (slotted) slots_.release(lease, true);
+      if (reply) acknowledged(*reply);
       if (extra.abandoned) extra.abandoned(std::move(reply));
       co_return;
     }

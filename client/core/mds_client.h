@@ -51,6 +51,11 @@ class MdsClient {
   wire::AttrT root() const;
   ServerStatus status() const;
   uint64_t retries() const { return retries_.load(std::memory_order_relaxed); }
+  /// Counts the times that changes which had been acknowledged were lost with the server's power before they were synced. An
+  /// fsync that finds it higher than its handle has seen must fail: what it should have made durable may be gone.
+  /// kIo if there were any since `seen`, once.
+  Result<void> nothing_lost(std::atomic<uint64_t>& seen) const;
+  uint64_t losses() const { return losses_.load(std::memory_order_acquire); }
   bool evicted() const { return evicted_.load(std::memory_order_relaxed); }
 
   /// Renews the session until the core stops. One per client, on the loop that opened it.
@@ -73,6 +78,7 @@ class MdsClient {
   Task<Result<void>> open_session(rpc::PeerPtr peer, uint64_t resume);
   Task<Result<void>> reclaim(rpc::PeerPtr peer);
   Task<rpc::Reply> handle(rpc::PeerPtr peer, rpc::Request request);
+  void acknowledged(const rpc::Reply& reply);
   void adopt_session(const wire::SessionOpenReplyT& reply, uint64_t resume);
   void set_time(Nanos server, Nanos asked_at);
   Task<Result<void>> keep_alive_once(OpPtr op);
@@ -84,6 +90,8 @@ class MdsClient {
   std::atomic<uint64_t> session_{0}, incarnation_{0};
   std::atomic<Nanos> time_offset_{0};
   std::atomic<uint64_t> retries_{0};
+  std::atomic<uint64_t> acked_{0};   // highest journal number of an answer
+  std::atomic<uint64_t> losses_{0};
   std::atomic<bool> evicted_{false};
   std::atomic<uint64_t> map_version_{0};
   std::atomic<Nanos> keepalive_{5 * kSecond};

@@ -114,21 +114,25 @@ Task<Result<void>> Target::resend(rpc::PeerPtr peer) {
   co_return done;
 }
 
-/// The right to write for a resend: the file may be closed here long since.
+/// The right to write for a resend. A file that is closed here is opened for it even if its right is still valid: its close has
+/// settled the size from objects that have lost these bytes since, or was itself lost with the metadata server's power, and
+/// the second close settles it again.
 Task<Result<void>> Target::resend_rights(std::shared_ptr<Resend> r, InodePtr inode, Generation generation, bool force) {
   auto grant = inode->grant(true);
-  if (!force && grant && grant->generation() == generation && grant->valid(core_.clock().boot())) co_return Result<void>{};
-  if (auto handle = inode->any_writer(); handle && handle->session() == core_.mds.session())
+  auto handle = inode->any_writer();
+  if (handle && !force && grant && grant->generation() == generation && grant->valid(core_.clock().boot())) co_return Result<void>{};
+  if (handle && handle->session() == core_.mds.session())
     co_return co_await core_.renew(inode, handle, GrantWanted{.write = true, .length = 1, .force = true}, r->op);
   wire::OpenRequestT open;
   open.ino = inode->ino.v;
   open.flags = O_WRONLY;
   open.handle = core_.next_handle();
-  auto handle = std::make_shared<FileHandle>(inode, inode->ino, open.handle, open.flags, core_.mds.session(), false);
+  handle = std::make_shared<FileHandle>(inode, inode->ino, open.handle, open.flags, core_.mds.session(), false);
   auto reply = co_await core_.mds.call<rpc::Method::kOpen>(std::move(open), r->op);
   if (!reply) co_return std::unexpected(std::move(reply).error());
   inode->adopt(reply->layout.get(), reply->cap.get(), core_.clock().boot(), core_.mds.now());
   inode->add(handle);
+  inode->mark_unsure();  // what this client knows of the objects may be of before they lost it
   r->borrowed.push_back(handle);
   co_return Result<void>{};
 }

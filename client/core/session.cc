@@ -79,6 +79,7 @@ Task<Result<void>> MdsClient::open_session(rpc::PeerPtr peer, uint64_t resume) {
   request.subdir = o.subdir;
   request.read_only = o.read_only;
   request.resume = resume;
+  request.acked = acked_.load();
   Nanos asked_at = core_.clock().real();
   rpc::CallOptions options;
   options.deadline = core_.clock().boot() + 30 * kSecond;
@@ -86,6 +87,11 @@ Task<Result<void>> MdsClient::open_session(rpc::PeerPtr peer, uint64_t resume) {
   set_time(reply.time, asked_at);
   if (reply.session == 0 || reply.slots == 0) co_return Err(Errc::kProtocol, "the metadata server opened a session without a number or slots");
   bool same = resume != 0 && reply.resumed && reply.session == resume;
+  if (reply.lost) {
+    log::error("{}: lost its power before changes that this client had been told of were synced; fsync of what is open fails once with EIO, compare the last seconds of work with what is there", name_);
+    acked_.store(0);
+    losses_.fetch_add(1, std::memory_order_release);
+  }
   adopt_session(reply, resume);
   if (same && reply.incarnation != incarnation()) CO_CHECK_OK(co_await reclaim(peer));
   incarnation_.store(peer->info().incarnation ? peer->info().incarnation : reply.incarnation, std::memory_order_release);

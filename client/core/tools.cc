@@ -47,7 +47,7 @@ Task<Result<void>> FilesystemImpl::sync_all(Caller caller) {
   auto op = begin("Sync", std::move(caller));
   CO_CHECK_OK(co_await core_->commit_all(op));
   CO_CHECK_OK(co_await core_->mds.call<rpc::Method::kSync>(wire::SyncRequestT{}, op));
-  co_return Result<void>{};
+  co_return core_->mds.nothing_lost(core_->losses_seen);
 }
 
 }  // namespace nacre::client

@@ -49,6 +49,7 @@ struct Reply {
   std::string detail;  ///< goes with an error status, at most 512 bytes
   Bytes body;
   Buffer payload;
+  uint64_t journal = 0;  ///< FrameHeader.journal
 };
 
 struct CallOptions {

@@ -147,6 +147,7 @@ Task<Result<void>> PeerImpl::receive_reply(wire::FrameHeader header, Bytes body)
     }
   }
   if (!call || call->woken) co_return Result<void>{};
+  call->reply.journal = header.journal;
   call->reply.status = from_wire(header.status);
   if (header.status == 0) call->reply.body = std::move(body);
   else call->reply.detail = printable(body);
@@ -222,7 +223,9 @@ Task<void> PeerImpl::handle(Self self, Request request) {
     auto room = co_await p.queue_space_.acquire(size);
     if (!room || p.closed_) co_return;
   }
-  p.enqueue(reply_header(header, reply.status), std::move(body), std::move(reply.payload));
+  wire::FrameHeader answer = reply_header(header, reply.status);
+  answer.journal = reply.journal;
+  p.enqueue(answer, std::move(body), std::move(reply.payload));
 }
 
 }  // namespace nacre::rpc

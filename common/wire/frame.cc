@@ -34,8 +34,9 @@ Result<FrameHeader> parse_header(std::span<const uint8_t, sizeof(FrameHeader)> b
     return Err(Errc::kVersion, fmt::format("the other end sends frames of version {}, this build speaks version {}: run the same release on both ends", h.version, kFrameVersion));
   if (h.header_sum != header_sum(bytes.data())) return Err(Errc::kChecksum, "a frame header was damaged on its way");
   if (h.kind != FrameKind::kRequest && h.kind != FrameKind::kReply) return Err(Errc::kProtocol, fmt::format("a frame of unknown kind {}", static_cast<unsigned>(h.kind)));
-  if (h.flags != 0 || h.reserved0 != 0 || h.reserved1 != 0 || h.reserved2 != 0) return Err(Errc::kProtocol, "a frame header has reserved bits set");
+  if (h.flags != 0 || h.reserved0 != 0 || h.reserved1 != 0) return Err(Errc::kProtocol, "a frame header has reserved bits set");
   if (h.kind == FrameKind::kRequest && h.status != 0) return Err(Errc::kProtocol, fmt::format("a request carries the status {}", h.status));
+  if (h.kind == FrameKind::kRequest && h.journal != 0) return Err(Errc::kProtocol, "a request carries a journal number");
   if (h.body_size > kMaxBody) return Err(Errc::kTooBig, fmt::format("a frame announces a body of {} bytes, the limit is {}", h.body_size, kMaxBody));
   if (h.payload_size > kMaxPayload) return Err(Errc::kTooBig, fmt::format("a frame announces a payload of {} bytes, the limit is {}", h.payload_size, kMaxPayload));
   return h;

@@ -33,7 +33,7 @@ struct FrameHeader {
   uint32_t payload_size = 0;
   uint32_t reserved1 = 0;
   uint64_t body_sum = 0;         // XXH3-64 of the body
-  uint64_t reserved2 = 0;
+  uint64_t journal = 0;          // replies of the metadata server to slotted requests: the newest number of its journal, else 0
   uint64_t header_sum = 0;       // XXH3-64 of the first 64 bytes
 };
 static_assert(sizeof(FrameHeader) == 72);

@@ -89,7 +89,7 @@ TEST(Frame, RefusalsSayWhy) {
   EXPECT_EQ(code(h), Errc::kProtocol);
   h = sample(), h.reserved1 = 1;
   EXPECT_EQ(code(h), Errc::kProtocol);
-  h = sample(), h.reserved2 = 1;
+  h = sample(), h.journal = 1;
   EXPECT_EQ(code(h), Errc::kProtocol);
   h = sample(), h.status = 5;
   EXPECT_EQ(code(h), Errc::kProtocol);
