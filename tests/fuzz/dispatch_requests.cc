@@ -368,7 +368,7 @@ uint8_t some_method(Pick& p) {
 uint8_t caller_of(uint8_t method, Pick& p) {
   if (p.one_in(16)) return static_cast<uint8_t>(p.below(kCallers));
   if (method >= 80 && method < 100) return kStorage;
-  if (method >= 61 && method < 70) return kTool;
+  if (method >= 61 && method < 72) return kTool;
   if (method == 3 || method == 4) return p.one_in(2) ? kStranger : kUser;
   return static_cast<uint8_t>(p.below(3));
 }
