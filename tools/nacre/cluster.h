@@ -22,6 +22,8 @@ std::vector<Server> servers_of(const config::Cluster& cluster, const std::string
 std::vector<Server> all_servers(const config::Cluster& cluster);
 /// The program's path: beside this executable, else from PATH.
 std::string sibling_program(const std::string& name);
+/// Starts it if it is down, and waits until it serves. Errors: kIo, kUnavailable.
+Result<void> start_server(const Server& server, const config::Cluster& cluster);
 std::vector<std::string> server_command(const Server& server, const config::Cluster& cluster);
 /// Runs the server's program with extra arguments until it exits. Error: what it printed.
 Result<void> run_to_end(const Server& server, const config::Cluster& cluster, std::vector<std::string> extra);

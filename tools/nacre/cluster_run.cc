@@ -223,6 +223,11 @@ Result<void> run_to_end(const Server& s, const config::Cluster& c, std::vector<s
   return {};
 }
 
+Result<void> start_server(const Server& s, const config::Cluster& c) {
+  Starting one{s, false};
+  return wait_ready(one, c, Stage::kServes);
+}
+
 int cluster_start(const ClusterRun& o) {
   auto c = cluster_of(o);
   if (!c) return complain(c.error());

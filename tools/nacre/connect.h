@@ -34,5 +34,7 @@ Result<std::unique_ptr<Connection>> connect_mount(const std::string& path);
 bool in_mount(const std::string& path);
 /// Inode number of a path inside a mount; the path itself is not followed if it is a symlink.
 Result<uint64_t> inode_of(const std::string& path);
+/// "ost3" or "3". Error: kConfig.
+Result<uint32_t> parse_target(const std::string& text);
 
 }  // namespace nacre::cli

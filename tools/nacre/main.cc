@@ -44,6 +44,9 @@ struct Commands {
   PathArgs paths;
   InoArgs ino;
   OstArgs ost;
+  OstAdd add;
+  Migrate move;
+  bool blocks = false;
   ClientArgs client;
   StripeComponent last;
   std::vector<std::string> ends, counts, sizes, pools, firsts;
@@ -89,39 +92,62 @@ void add_mount(CLI::App& app, Commands& c) {
 /// Collects lfs-style options in order: each -E closes a component; options before it belong to it.
 void add_stripe(CLI::App& app, Commands& c) {
   auto* stripe = app.add_subcommand("stripe", "layout of files and directories")->require_subcommand(1);
+void add_layout_options(CLI::App* sub, Commands& c) {
+  sub->add_option("-c,--stripe-count", c.counts, "storage targets to stripe over; -1 = all (1)")->expected(1)->take_all();
+  sub->add_option("-S,--stripe-size", c.sizes, "bytes per stripe, a multiple of 64 KiB (1M)")->expected(1)->take_all();
+  sub->add_option("-i,--ost", c.firsts, "storage target of the first stripe; -1 = any")->expected(1)->take_all();
+  sub->add_option("-p,--pool", c.pools, "pool of storage targets")->expected(1)->take_all();
+  sub->add_option("-E,--component-end", c.ends, "end of a component; repeat with the options of each; -1 or eof for the last")->expected(1)->take_all();
+}
+
+/// The order on the command line decides to which component an option belongs: each -E starts one (as in lfs setstripe). Empty
+/// without any of these options.
+std::vector<StripeComponent> components_of(const CLI::App& sub) {
+  std::map<std::string, size_t> next;
+  std::vector<StripeComponent> out;
+  StripeComponent current;
+  bool any = false;
+  for (const CLI::Option* opt : sub.parse_order()) {
+    const std::string name = opt->get_single_name();
+    if (name != "component-end" && name != "stripe-count" && name != "stripe-size" && name != "ost" && name != "pool") continue;
+    const std::string value = opt->results().at(next[name]++);
+    if (name == "component-end") {
+      if (any) out.push_back(current);
+      current = StripeComponent{};
+      current.end = value;
+    } else if (name == "stripe-count") {
+      current.count = std::stoi(value);
+    } else if (name == "stripe-size") {
+      current.size = value;
+    } else if (name == "ost") {
+      current.first_ost = std::stoi(value);
+    } else {
+      current.pool = value;
+    }
+    any = true;
+  }
+  if (any) out.push_back(current);
+  return out;
+}
+
+void add_migrate(CLI::App& app, Commands& c) {
+  auto* sub = app.add_subcommand("migrate", "move the data of files to other storage targets while they are in use; names, times, attributes and inode numbers stay. Without options: by the layout they have");
+  add_layout_options(sub, c);
+  sub->add_option("FILE", c.move.paths, "plain files inside a mount, owned by the caller (root: any)")->required();
+  sub->add_flag("--json", c.move.common.json, "one JSON object");
+  sub->callback([&c, sub] {
+    c.move.components = components_of(*sub);
+    c.code = migrate(c.move);
+  });
+}
+
   auto* set = stripe->add_subcommand("set", "set the layout of a directory's new files, or of a file without data (created if missing)");
-  set->add_option("-c,--stripe-count", c.counts, "storage targets to stripe over; -1 = all (1)")->expected(1)->take_all();
-  set->add_option("-S,--stripe-size", c.sizes, "bytes per stripe, a multiple of 64 KiB (1M)")->expected(1)->take_all();
-  set->add_option("-i,--ost", c.firsts, "storage target of the first stripe; -1 = any")->expected(1)->take_all();
-  set->add_option("-p,--pool", c.pools, "pool of storage targets")->expected(1)->take_all();
-  set->add_option("-E,--component-end", c.ends, "end of a component; repeat with the options of each; -1 or eof for the last")->expected(1)->take_all();
+  add_layout_options(set, c);
   set->add_flag("-d,--delete", c.stripe.reset, "remove a directory's own layout: what is created inherits again");
   set->add_option("PATH", c.stripe.paths, "directories or files")->required();
   set->callback([&c, set] {
-    // The order on the command line decides to which component an option belongs: each -E starts one (as in lfs setstripe).
-    std::map<std::string, size_t> next;
-    StripeComponent current;
-    bool any = false;
-    for (const CLI::Option* opt : set->parse_order()) {
-      const std::string name = opt->get_single_name();
-      if (name == "PATH" || name == "delete") continue;
-      const std::string value = opt->results().at(next[name]++);
-      if (name == "component-end") {
-        if (any) c.stripe.components.push_back(current);
-        current = StripeComponent{};
-        current.end = value;
-      } else if (name == "stripe-count") {
-        current.count = std::stoi(value);
-      } else if (name == "stripe-size") {
-        current.size = value;
-      } else if (name == "ost") {
-        current.first_ost = std::stoi(value);
-      } else if (name == "pool") {
-        current.pool = value;
-      }
-      any = true;
-    }
-    c.stripe.components.push_back(current);
+    c.stripe.components = components_of(*set);
+    if (c.stripe.components.empty()) c.stripe.components.emplace_back();
     c.code = stripe_set(c.stripe);
   });
   auto* get = stripe->add_subcommand("get", "show the layout and where the stripes lie");
@@ -145,7 +171,11 @@ void add_paths(CLI::App& app, Commands& c) {
     sub->add_flag("--json", c.paths.common.json, "one JSON object");
     sub->callback([&c, fn] { c.code = fn(c.paths); });
   };
-  add("stat", "attributes, content time, fileset, layout generation and objects of a file", stat, true);
+  auto* stat_cmd = app.add_subcommand("stat", "attributes, content time, fileset, layout generation and objects of a file");
+  stat_cmd->add_option("PATH", c.paths.paths, "paths inside a mount")->required();
+  stat_cmd->add_flag("--blocks", c.blocks, "instead: which storage target holds which bytes of the file; holes are left out");
+  stat_cmd->add_flag("--json", c.paths.common.json, "one JSON object");
+  stat_cmd->callback([&c] { c.code = c.blocks ? stat_blocks(c.paths) : stat(c.paths); });
   add("fid", "inode number of a path", fid, true);
   add("sync", "make durable what was written through the mount", sync, false);
   auto* path_cmd = app.add_subcommand("path", "names of an inode number");
@@ -174,6 +204,15 @@ void add_admin(CLI::App& app, Commands& c) {
   auto* client = app.add_subcommand("client", "mounted clients")->require_subcommand(1);
   auto* clients = client->add_subcommand("list", "sessions with host, mount, open files, locks and their oldest waiting operation");
   common_options(clients, c.client.common);
+  auto* drain = ost->add_subcommand("drain", "move everything that lies on the target to the others while it is in use; it takes no new data until 'activate'. 1 if anything is left, which is listed");
+  drain->add_option("TARGET", c.ost.target, "ost0, ost1 … or its number")->required();
+  common_options(drain, c.ost.common);
+  drain->callback([&c] { c.code = ost_drain(c.ost); });
+  auto* add = ost->add_subcommand("add", "one more storage target on this machine, for a cluster of one node: formatted, in the cluster file, started");
+  add->add_option("DIR", c.add.directory, "its data directory (default: beside the others)");
+  add->add_option("--size", c.add.size, "its capacity (default: that of the largest)");
+  common_options(add, c.add.common);
+  add->callback([&c] { c.code = ost_add(c.add); });
   clients->callback([&c] { c.code = client_list(c.client); });
   auto* evict = client->add_subcommand("evict", "end a session: its locks and open files go, its later writes fail");
   evict->add_option("SESSION", c.client.session, "number from 'nacre client list'")->required();
@@ -198,12 +237,12 @@ int run(int argc, char** argv) {
   app.set_version_flag("--version", NACRE_VERSION);
   if (argc == 2 && std::string_view(argv[1]) == "--man") {
     Commands c;
-    add_cluster(app, c), add_mount(app, c), add_stripe(app, c), add_paths(app, c), add_admin(app, c);
+    add_cluster(app, c), add_mount(app, c), add_stripe(app, c), add_migrate(app, c), add_paths(app, c), add_admin(app, c), add_fsck(app, c), add_changelog(app, c);
     print_man(app);
     return kOk;
   }
   Commands c;
-  add_cluster(app, c), add_mount(app, c), add_stripe(app, c), add_paths(app, c), add_admin(app, c);
+  add_cluster(app, c), add_mount(app, c), add_stripe(app, c), add_migrate(app, c), add_paths(app, c), add_admin(app, c), add_fsck(app, c), add_changelog(app, c);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

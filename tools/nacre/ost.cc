@@ -10,12 +10,19 @@
 #include "tools/nacre/output.h"
 
 namespace nacre::cli {
-int ost_set_state(const OstArgs& o) {
-  std::string_view number = o.target;
+Result<uint32_t> parse_target(const std::string& text) {
+  std::string_view number = text;
   if (number.starts_with("ost")) number.remove_prefix(3);
   uint32_t id = 0;
   auto [end, ec] = std::from_chars(number.data(), number.data() + number.size(), id);
-  if (ec != std::errc() || end != number.data() + number.size()) return complain(kUsage, fmt::format("'{}' is no storage target: write ost0 or 0 ('nacre ost list' shows them)", o.target));
+  if (ec != std::errc() || end != number.data() + number.size()) return Err(Errc::kConfig, fmt::format("'{}' is no storage target: write ost0 or 0 ('nacre ost list' shows them)", text));
+  return id;
+}
+
+int ost_set_state(const OstArgs& o) {
+  auto parsed = parse_target(o.target);
+  if (!parsed) return complain(parsed.error());
+  const uint32_t id = *parsed;
   auto cluster = load_named_cluster(o.common.cluster);
   if (!cluster) return complain(cluster.error());
   auto connection = connect_mds(*cluster);

@@ -15,6 +15,7 @@
 #include "common/layout/layout.h"
 #include "tools/nacre/commands.h"
 #include "tools/nacre/connect.h"
+#include "tools/nacre/layout_options.h"
 #include "tools/nacre/output.h"
 
 namespace nacre::cli {
@@ -26,10 +27,12 @@ Result<uint64_t> parse_end(const std::string& text) {
   return parse_size(text);
 }
 
-Result<schema::LayoutT> layout_of(const Stripe& o) {
+}  // namespace
+
+Result<schema::LayoutT> layout_of(const std::vector<StripeComponent>& components) {
   schema::LayoutT layout;
   uint64_t start = 0;
-  for (const StripeComponent& c : o.components) {
+  for (const StripeComponent& c : components) {
     auto out = std::make_unique<schema::ComponentT>();
     out->start = start;
     NACRE_TRY(out->end, parse_end(c.end));
@@ -50,6 +53,7 @@ Result<schema::LayoutT> layout_of(const Stripe& o) {
   if (auto good = layout::validate(layout); !good) return Err(Errc::kConfig, good.error().detail);
   return layout;
 }
+namespace {
 
 /// Creates an empty file for a layout if nothing is there yet. lfs does the same.
 Result<void> ensure_exists(const std::string& path) {
@@ -64,7 +68,7 @@ Result<void> ensure_exists(const std::string& path) {
 Result<void> set_one(const std::string& path, const Stripe& o) {
   schema::LayoutT layout;
   if (!o.reset) {
-    NACRE_TRY(layout, layout_of(o));
+    NACRE_TRY(layout, layout_of(o.components));
   }
   const bool made = ::access(path.c_str(), F_OK) != 0;
   NACRE_CHECK_OK(ensure_exists(path));
