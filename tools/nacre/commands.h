@@ -58,6 +58,17 @@ int client_list(const ClientArgs&);
 int client_evict(const ClientArgs&);
 int client_status(const ClientArgs&);
 int client_abort(const ClientArgs&);
-int mds_status(const OstArgs&);
+struct FsckArgs { Common common; std::string path, rate; bool repair = false, scrub_only = false; };
+int fsck(const FsckArgs&);
+struct MdsArgs { Common common; std::string directory; bool abort_recovery = false; };
+int mds_status(const MdsArgs&);
+int mds_backup(const MdsArgs&);
+int mds_restore(const MdsArgs&);
+struct ChangelogArgs { Common common; std::string reader, name; uint64_t sequence = 0, after = 0, limit = 0; };
+int changelog_register(const ChangelogArgs&);
+int changelog_read(const ChangelogArgs&);
+int changelog_clear(const ChangelogArgs&);
+int changelog_list(const ChangelogArgs&);
+int changelog_deregister(const ChangelogArgs&);
 
 }  // namespace nacre::cli

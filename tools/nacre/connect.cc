@@ -51,6 +51,8 @@ class ServerConnection final : public Connection {
     return {};
   }
 
+  void be_patient(Nanos timeout) override { timeout_ = timeout; }
+
   Result<Bytes> call_raw(rpc::Method method, Bytes body) override {
     rpc::CallOptions o;
     o.deadline = runtime_.clock().boot() + timeout_;

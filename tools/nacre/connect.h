@@ -15,6 +15,8 @@ class Connection {
  public:
   virtual ~Connection() = default;
   virtual Result<Bytes> call_raw(rpc::Method method, Bytes body) = 0;
+  /// How long later calls wait for their answer; requests that take long need more than the default.
+  virtual void be_patient(Nanos) {}
 
   template <rpc::Method M>
   Result<typename rpc::MethodTraits<M>::Reply> call(const typename rpc::MethodTraits<M>::Request& request) {
@@ -32,9 +34,9 @@ Result<std::unique_ptr<Connection>> connect_server(const config::Cluster& cluste
 Result<std::unique_ptr<Connection>> connect_mount(const std::string& path);
 /// True if `path` lies in a Nacre mount.
 bool in_mount(const std::string& path);
-/// Inode number of a path inside a mount; the path itself is not followed if it is a symlink.
-Result<uint64_t> inode_of(const std::string& path);
 /// "ost3" or "3". Error: kConfig.
 Result<uint32_t> parse_target(const std::string& text);
+/// Inode number of a path inside a mount; the path itself is not followed if it is a symlink.
+Result<uint64_t> inode_of(const std::string& path);
 
 }  // namespace nacre::cli

@@ -48,6 +48,9 @@ struct Commands {
   Migrate move;
   bool blocks = false;
   ClientArgs client;
+  FsckArgs fsck;
+  MdsArgs mds;
+  ChangelogArgs changelog;
   StripeComponent last;
   std::vector<std::string> ends, counts, sizes, pools, firsts;
   int code = kOk;
@@ -89,9 +92,6 @@ void add_mount(CLI::App& app, Commands& c) {
   umount_cmd->callback([&c] { c.code = umount(c.mnt); });
 }
 
-/// Collects lfs-style options in order: each -E closes a component; options before it belong to it.
-void add_stripe(CLI::App& app, Commands& c) {
-  auto* stripe = app.add_subcommand("stripe", "layout of files and directories")->require_subcommand(1);
 void add_layout_options(CLI::App* sub, Commands& c) {
   sub->add_option("-c,--stripe-count", c.counts, "storage targets to stripe over; -1 = all (1)")->expected(1)->take_all();
   sub->add_option("-S,--stripe-size", c.sizes, "bytes per stripe, a multiple of 64 KiB (1M)")->expected(1)->take_all();
@@ -141,6 +141,9 @@ void add_migrate(CLI::App& app, Commands& c) {
   });
 }
 
+/// Collects lfs-style options in order: each -E closes a component; options before it belong to it.
+void add_stripe(CLI::App& app, Commands& c) {
+  auto* stripe = app.add_subcommand("stripe", "layout of files and directories")->require_subcommand(1);
   auto* set = stripe->add_subcommand("set", "set the layout of a directory's new files, or of a file without data (created if missing)");
   add_layout_options(set, c);
   set->add_flag("-d,--delete", c.stripe.reset, "remove a directory's own layout: what is created inherits again");
@@ -201,9 +204,6 @@ void add_admin(CLI::App& app, Commands& c) {
   };
   add_state("activate", "use the target again", true);
   add_state("deactivate", "no new data goes to the target, and I/O on it fails at once with EIO", false);
-  auto* client = app.add_subcommand("client", "mounted clients")->require_subcommand(1);
-  auto* clients = client->add_subcommand("list", "sessions with host, mount, open files, locks and their oldest waiting operation");
-  common_options(clients, c.client.common);
   auto* drain = ost->add_subcommand("drain", "move everything that lies on the target to the others while it is in use; it takes no new data until 'activate'. 1 if anything is left, which is listed");
   drain->add_option("TARGET", c.ost.target, "ost0, ost1 … or its number")->required();
   common_options(drain, c.ost.common);
@@ -213,6 +213,9 @@ void add_admin(CLI::App& app, Commands& c) {
   add->add_option("--size", c.add.size, "its capacity (default: that of the largest)");
   common_options(add, c.add.common);
   add->callback([&c] { c.code = ost_add(c.add); });
+  auto* client = app.add_subcommand("client", "mounted clients")->require_subcommand(1);
+  auto* clients = client->add_subcommand("list", "sessions with host, mount, open files, locks and their oldest waiting operation");
+  common_options(clients, c.client.common);
   clients->callback([&c] { c.code = client_list(c.client); });
   auto* evict = client->add_subcommand("evict", "end a session: its locks and open files go, its later writes fail");
   evict->add_option("SESSION", c.client.session, "number from 'nacre client list'")->required();
@@ -226,9 +229,61 @@ void add_admin(CLI::App& app, Commands& c) {
   abort->add_option("MOUNT", c.client.mount, "mount point; root or the owner of the mount")->required();
   abort->callback([&c] { c.code = client_abort(c.client); });
   auto* mds = app.add_subcommand("mds", "metadata server")->require_subcommand(1);
-  auto* status = mds->add_subcommand("status", "state, sessions, journal, commands owed to storage targets");
-  common_options(status, c.ost.common);
-  status->callback([&c] { c.code = mds_status(c.ost); });
+  auto* status = mds->add_subcommand("status", "state, recovery and whom it waits for, sessions, journal, commands owed to storage targets; 1 while recovering");
+  status->add_flag("--abort-recovery", c.mds.abort_recovery, "evict now the sessions that have not reclaimed what they hold since the server's restart");
+  common_options(status, c.mds.common);
+  status->callback([&c] { c.code = mds_status(c.mds); });
+  auto* backup = mds->add_subcommand("backup", "copy the metadata into DIR while the server serves");
+  backup->add_option("DIR", c.mds.directory, "a directory that does not exist yet: an absolute path on the metadata server's host")->required();
+  common_options(backup, c.mds.common);
+  backup->callback([&c] { c.code = mds_backup(c.mds); });
+  auto* restore = mds->add_subcommand("restore", "put a backup in the place of the metadata, on the metadata server's host, while the server is stopped; what was there is kept");
+  restore->add_option("DIR", c.mds.directory, "a directory that 'nacre mds backup' made")->required();
+  common_options(restore, c.mds.common, false);
+  restore->callback([&c] { c.code = mds_restore(c.mds); });
+}
+
+void add_fsck(CLI::App& app, Commands& c) {
+  auto add = [&](const char* name, const char* text, bool scrub_only) {
+    auto* sub = app.add_subcommand(name, text);
+    sub->add_option("PATH", c.fsck.path, "a path inside a mount: the cluster is found from it and files are named below it (default: a local mount of the cluster, if there is one)");
+    sub->add_option("--rate", c.fsck.rate, "read at most so many bytes of each storage target a second, like 100M (default: as fast as it goes)");
+    if (!scrub_only) sub->add_flag("--repair", c.fsck.repair, "repair what can be; what has lost its name goes to /lost+found, objects without a file are destroyed");
+    common_options(sub, c.fsck.common);
+    sub->callback([&c, scrub_only] {
+      c.fsck.scrub_only = scrub_only;
+      c.code = fsck(c.fsck);
+    });
+  };
+  add("fsck", "check the whole cluster while it serves: names, counts, objects, checksums, usage; one line per problem, the last line is 'N problems'; 1 if any is left", false);
+  add("scrub", "verify the checksums of all stored data while the cluster serves; the last line is 'N problems'", true);
+}
+
+void add_changelog(CLI::App& app, Commands& c) {
+  auto* log = app.add_subcommand("changelog", "what happened to names and attributes, for programs that follow the filesystem")->require_subcommand(1);
+  auto* reg = log->add_subcommand("register", "make a reader, which begins behind the newest entry of now");
+  reg->add_option("NAME", c.changelog.name, "a name for people");
+  common_options(reg, c.changelog.common);
+  reg->callback([&c] { c.code = changelog_register(c.changelog); });
+  auto* read = log->add_subcommand("read", "entries that the reader has not cleared, one a line; 1 if entries in between are lost, which is said where they would be");
+  read->add_option("READER", c.changelog.reader, "number or name of a reader")->required();
+  read->add_option("--after", c.changelog.after, "only entries after this number (default: after what is cleared)");
+  read->add_option("--limit", c.changelog.limit, "at most so many entries (default: all)");
+  read->add_option("--cluster", c.changelog.common.cluster, "cluster file, or the directory it lies in");
+  read->add_flag("--json", c.changelog.common.json, "one JSON object a line, each with \"version\": 1; times in seconds since the epoch");
+  read->callback([&c] { c.code = changelog_read(c.changelog); });
+  auto* clear = log->add_subcommand("clear", "the reader needs nothing up to this entry any more");
+  clear->add_option("READER", c.changelog.reader, "number or name of a reader")->required();
+  clear->add_option("SEQ", c.changelog.sequence, "number of an entry; 0 = the newest")->required();
+  common_options(clear, c.changelog.common, false);
+  clear->callback([&c] { c.code = changelog_clear(c.changelog); });
+  auto* list = log->add_subcommand("list", "readers, and which entries there are");
+  common_options(list, c.changelog.common);
+  list->callback([&c] { c.code = changelog_list(c.changelog); });
+  auto* drop = log->add_subcommand("deregister", "remove a reader");
+  drop->add_option("READER", c.changelog.reader, "number or name of a reader")->required();
+  common_options(drop, c.changelog.common, false);
+  drop->callback([&c] { c.code = changelog_deregister(c.changelog); });
 }
 
 int run(int argc, char** argv) {
