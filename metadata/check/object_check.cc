@@ -81,6 +81,15 @@ bool ObjectCheck::reachable(const schema::InodeRecordT& r) const {
   return true;
 }
 
+/// One of its targets stopped uncleanly a moment ago: what it lost is what the clients still have and send again.
+bool ObjectCheck::may_come_back(const schema::InodeRecordT& r) const {
+  const Nanos now = p_.runtime.clock().real();
+  return std::ranges::any_of(layout::used_objects(*r.layout, Ino(r.ino)), [&](const layout::StripeRef& o) {
+    auto endpoint = p_.registry.endpoint(o.ost);
+    return endpoint && endpoint->lost_until > now;
+  });
+}
+
 /// What the objects say, in order of `records`, from which files drop out whose targets turn out not to answer.
 Task<Result<std::vector<Glimpse>>> ObjectCheck::glimpses(std::vector<schema::InodeRecordT>& records) {
   for (int tries = 0;; ++tries) {
@@ -185,7 +194,9 @@ Task<Result<void>> ObjectCheck::files(std::vector<schema::InodeRecordT> records,
   CO_CHECK_OK(co_await sleep_for(kSecondLook));
   for (Ino ino : suspects) {
     CO_TRY(auto again, co_await look_again(ino));
-    if (again && differs(again->record, again->objects)) CO_CHECK_OK(co_await tell(std::move(*again), repair, out));
+    if (!again || !differs(again->record, again->objects)) continue;
+    if (again->objects.allocated < again->record.allocated && may_come_back(again->record)) continue;
+    CO_CHECK_OK(co_await tell(std::move(*again), repair, out));
   }
   co_return Result<void>{};
 }

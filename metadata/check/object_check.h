@@ -11,7 +11,7 @@
 
 namespace nacre::mds::check {
 
-/// What has been written shortly before a target lost its power comes again from the client that wrote it.
+/// Between the two looks at a file.
 inline constexpr Nanos kSecondLook = 1500 * kMillisecond;
 inline constexpr Nanos kTargetAnswer = 60 * kSecond;       ///< of a page of a scrub: 64 MiB of a slow disk
 inline constexpr size_t kMaxMissingTold = 4;               ///< missing objects that one sentence names
@@ -39,6 +39,7 @@ class ObjectCheck {
 
  private:
   bool reachable(const schema::InodeRecordT& record) const;
+  bool may_come_back(const schema::InodeRecordT& record) const;
   Task<Result<std::vector<Glimpse>>> glimpses(std::vector<schema::InodeRecordT>& records);
   Task<Result<std::optional<Seen>>> look_again(Ino ino);
   Task<Result<void>> tell(Seen seen, bool repair, std::vector<Problem>& out);

@@ -55,6 +55,13 @@ TEST_F(CheckObjects, LostDataIsToldWithItsPlaceAndStaysTold) {
   EXPECT_THAT(kinds(everything()), IsEmpty());
 }
 
+TEST_F(CheckObjects, WhatATargetLostAMomentAgoMayComeAgain) {
+  osts[ost]->down();
+  osts[ost]->forget(object_of(f));
+  osts[ost]->up();  // uncleanly: clients send again what was not stable
+  EXPECT_THAT(kinds(ask(check::kInodes)), IsEmpty());
+}
+
 TEST_F(CheckObjects, ATargetThatIsAwayHidesNoOtherFile) {
   Ino other;
   for (int i = 0; i < 20 && (!other || target_of(other) == ost); ++i) other = file(fmt::format("g{}", i), kRootIno, 4096);
