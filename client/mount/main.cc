@@ -6,6 +6,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -20,6 +21,7 @@
 #include "client/mount/options.h"
 #include "client/mount/point.h"
 #include "client/mount/supervisor.h"
+#include "common/base/rng.h"
 #include "common/config/cluster.h"
 #include "common/log/log.h"
 
@@ -44,6 +46,7 @@ struct Setup {
   config::Cluster cluster;
   client::MountOptions options;
   std::string log_file;
+  std::array<uint8_t, 16> uuid{};        // of the client, the same for all that a supervisor starts: the server ends the dead one's session
 };
 
 log::Level level_of(const std::string& s) { return s == "debug" ? log::Level::kDebug : s == "warn" ? log::Level::kWarn : s == "error" ? log::Level::kError : log::Level::kInfo; }
@@ -67,6 +70,7 @@ Result<void> set_up(Setup& s, bool again) {
   s.options.soft = static_cast<Nanos>(s.args.soft_seconds) * kSecond;
   s.options.atime = s.args.atime;
   s.options.mount_point = s.point;
+  s.options.client_uuid = s.uuid;
   s.log_file = !s.args.log_file.empty() ? s.args.log_file : s.args.foreground ? "" : default_log(s.cluster.run_dir, s.point);
   if (!s.log_file.empty()) {  // the logger would only say it where nobody looks
     const int fd = ::open(s.log_file.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
@@ -229,6 +233,7 @@ int run(int argc, char** argv) {
   }
   Setup s;
   s.args = std::move(*args);
+  system_rng().fill(std::as_writable_bytes(std::span(s.uuid)));
   if (auto r = set_up(s, false); !r) daemon.failed(r.error().message(), kFailed);
   if (!s.args.foreground) daemon.detach(kSystem);
   (void)::signal(SIGPIPE, SIG_IGN);

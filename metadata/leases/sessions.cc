@@ -76,6 +76,14 @@ SessionPtr Sessions::resume(SessionId id, const std::vector<uint8_t>& client_uui
   return s;
 }
 
+std::vector<SessionPtr> Sessions::others_of(const std::vector<uint8_t>& client_uuid, SessionId but) const {
+  std::vector<SessionPtr> out;
+  std::lock_guard guard(mutex_);
+  for (const auto& [id, s] : sessions_)
+    if (id != but && s->record().client_uuid == client_uuid && s->state() != Session::State::kEvicting) out.push_back(s);
+  return out;
+}
+
 std::vector<SessionPtr> Sessions::after(SessionId id, size_t limit) const {
   std::vector<SessionPtr> out;
   std::lock_guard guard(mutex_);

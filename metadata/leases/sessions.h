@@ -57,6 +57,8 @@ class Sessions {
   SessionPtr find(SessionId id) const;            ///< null: unknown; evicting ones are found
   /// The session if it may be gone on with: known, of that client, not evicted.
   SessionPtr resume(SessionId id, const std::vector<uint8_t>& client_uuid) const;
+  /// Those of that client but `but`, and not evicted: it opens a new session only when it has died or lost them.
+  std::vector<SessionPtr> others_of(const std::vector<uint8_t>& client_uuid, SessionId but) const;
   std::vector<SessionPtr> after(SessionId id, size_t limit) const;  ///< in order of number
   size_t size() const;
 

@@ -50,6 +50,13 @@ static Result<void> check_free(const Call& call, SessionId wanted) {
   return Err(Errc::kProtocol, fmt::format("this connection belongs to session {}: open another one", context->session->id()));
 }
 
+/// The same client has a new session: its process died and its supervisor has started another, or it did not hear of the old one.
+/// Nobody has to wait until that one's lease ends.
+static Task<void> replace(Core& core, SessionPtr old) {
+  auto done = co_await core.evictor->evict(old, "its client has begun anew");
+  if (!done && done.error().code != Errc::kShutdown) log::error("session {} can't be evicted: {}", old->id().v, done.error().message());
+}
+
 Task<Result<Bytes>> session_open(Core& core, CallPtr call) {
   CO_TRY(auto request, decode<wire::SessionOpenRequestT>(call->request.body));
   SessionPtr session = request.resume ? core.sessions->resume(SessionId(request.resume), request.client_uuid) : nullptr;
@@ -62,6 +69,7 @@ Task<Result<Bytes>> session_open(Core& core, CallPtr call) {
   if (!session) {
     CO_TRY(session, co_await core.sessions->create(std::move(request), call->peer->info()));
     log::info("session {}: {} on {}", session->id().v, session->record().mount, session->record().host);
+    for (SessionPtr& old : core.sessions->others_of(session->record().client_uuid, session->id())) Loop::current()->spawn(replace(core, std::move(old)));
   }
   session->seen(core.clock.boot());
   if (!session->attach(call->peer)) co_return Err(Errc::kRetryLater, "the session has its most connections");

@@ -91,6 +91,25 @@ TEST_F(SessionTest, NumbersThatTargetsHaveAreNotGivenOutAgain) {
   EXPECT_EQ(client.once<rpc::Method::kMknod>(mkdir("d")).error().code, Errc::kNoSpc);
 }
 
+TEST_F(SessionTest, AClientThatBeginsAnewDoesNotWaitForItsOwnLease) {
+  StandInOst ost(world, 0, [this] { return world.mds(); });
+  TestClient dead(world), other(world);
+  ASSERT_TRUE(dead.mount());
+  ASSERT_TRUE(other.mount());
+  auto made = dead.create("f", 1);
+  ASSERT_TRUE(made);
+  const Ino ino(made->attr->ino);
+  ASSERT_EQ(dead.lock(ino, 1, 5, kLockWrite), Errc::kOk);
+  ASSERT_TRUE(other.open(ino, 1, O_RDWR));
+  ASSERT_EQ(other.lock(ino, 1, 6, kLockWrite), Errc::kAgain);
+  const uint64_t old = dead.session;
+  dead.session = 0;  // its process was killed, and another started in its place
+  ASSERT_TRUE(dead.mount());
+  EXPECT_NE(dead.session, old);
+  EXPECT_TRUE(world.eventually([&] { return !world.core().sessions->find(SessionId(old)); }));
+  EXPECT_EQ(other.lock(ino, 1, 6, kLockWrite), Errc::kOk);
+}
+
 TEST_F(SessionTest, MalformedBodiesAreRefused) {
   TestClient c(world);
   ASSERT_TRUE(c.mount());
