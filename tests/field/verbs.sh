@@ -75,18 +75,67 @@ files = json.load(sys.stdin)["files"]
 print(*sorted({o["target"] for f in files for c in f["components"] for o in c["objects"] if o["used"]}))'
 }
 
+# migrate FILE TIER: there are no tiers yet, so the data only goes to other objects
+migrate() { nacre migrate "$1" >/dev/null; }
+
+# drain OST
+drain() { nacre ost drain --cluster "$NACRE_FIELD_CLUSTER" "$1" >/dev/null; }
+
+# fsck_run [--repair]: the problems by their paths below client 1's mount; the last line is their number
+fsck_run() { nacre fsck "$@" --cluster "$NACRE_FIELD_CLUSTER" "$M" | sed -E '$s/^([0-9]+) problems$/\1/'; }
+
+# hurt FILE: flips bytes in the first of FILE's stored blocks of each of its targets, found by what they hold, while that target is stopped
+hurt() {
+  local target
+  nacre sync "$1" || return
+  for target in $(where "$1"); do
+    nacre_flip "$1" "$target" "$(srv dir "$target")" || return
+  done
+}
+nacre_flip() {  # FILE TARGET DIRECTORY
+  local blocks; blocks=$(mktemp) || return
+  cp "$1" "$blocks"
+  srv stop "$2"
+  python3 - "$blocks" "$3/blocks" <<'P'
+import os, sys
+BLOCK = 4096
+data = open(sys.argv[1], "rb").read()
+wanted = {data[i:i + BLOCK].ljust(BLOCK, b"\0") for i in range(0, len(data), BLOCK)} - {bytes(BLOCK)}
+fd = os.open(sys.argv[2], os.O_RDWR)
+end, at, hit = os.fstat(fd).st_size, 0, None
+while at < end:
+    try:
+        at = os.lseek(fd, at, os.SEEK_DATA)
+    except OSError:
+        break
+    stop = os.lseek(fd, at, os.SEEK_HOLE)
+    for offset in range(at // BLOCK * BLOCK, stop, BLOCK):
+        block = os.pread(fd, BLOCK, offset)
+        if block in wanted and hit in (None, block):  # of one block all copies: which of them is in use only the index knows
+            hit = block
+            os.pwrite(fd, bytes(b ^ 0x55 for b in block[100:164]), offset + 100)
+    at = stop
+os.fsync(fd)
+sys.exit(hit is None)
+P
+  local status=$?
+  rm -f "$blocks"
+  srv start "$2"
+  return $status
+}
+
 # Before every row: all servers and both clients up, all targets active. Cheap when all is well.
 case_reset() {
   local o i
   nacre cluster status "$NACRE_FIELD_CLUSTER" >/dev/null 2>&1 || nacre cluster start "$NACRE_FIELD_CLUSTER"
   for i in 1 2; do nacre_alive "$(nacre_mount_of $i)" || cl up $i; done
   local list; list=$(nacre ost list --json --cluster "$NACRE_FIELD_CLUSTER")
-  [[ $list == *'"inactive"'* ]] || return 0
+  [[ $list == *'"inactive"'* || $list == *'"draining"'* ]] || return 0
   for o in $(python3 -c '
 import json, sys
-print(*(t["target"] for t in json.load(sys.stdin)["targets"] if t["state"] == "inactive"))' <<<"$list"); do
+print(*(t["target"] for t in json.load(sys.stdin)["targets"] if t["state"] in ("inactive", "draining")))' <<<"$list"); do
     nacre ost activate --cluster "$NACRE_FIELD_CLUSTER" "$o"
   done
 }
 
-export -f nacre_server_field nacre_mount_of nacre_client_pid nacre_gone nacre_dead nacre_alive cl srv where case_reset
+export -f nacre_server_field nacre_mount_of nacre_client_pid nacre_gone nacre_dead nacre_alive cl srv where migrate drain fsck_run hurt nacre_flip case_reset
