@@ -20,7 +20,6 @@
 
 namespace nacre::cli {
 namespace {
-
 /// "4M", or "-1"/"eof" for the end of the file (0 in a layout).
 Result<uint64_t> parse_end(const std::string& text) {
   if (text.empty() || text == "-1" || text == "eof" || text == "EOF") return uint64_t{0};
@@ -53,8 +52,8 @@ Result<schema::LayoutT> layout_of(const std::vector<StripeComponent>& components
   if (auto good = layout::validate(layout); !good) return Err(Errc::kConfig, good.error().detail);
   return layout;
 }
-namespace {
 
+namespace {
 /// Creates an empty file for a layout if nothing is there yet. lfs does the same.
 Result<void> ensure_exists(const std::string& path) {
   struct stat st;
