@@ -297,6 +297,25 @@ void fill(wire::OstSetStateRequestT& q, Pick& p) {
   q.ost = p.below(3);
   q.state = static_cast<uint8_t>(p.below(4));
 }
+void fill(wire::FsckRequestT& q, Pick& p) {
+  q.phase = static_cast<uint8_t>(p.one_in(16) ? p.small() : 1 + p.below(5));
+  q.ost = p.below(3);
+  q.budget = p.of<uint64_t>({1, 2, 1000, UINT64_MAX});
+  q.repair = p.one_in(2);
+  if (p.one_in(4)) q.cursor.assign(p.of<size_t>({1, 8, 20, 24, 5000}), static_cast<uint8_t>(p.below(4)));
+}
+void fill(wire::MigrateRequestT& q, Pick& p) {
+  q.ino = p.file();
+  q.step = static_cast<uint8_t>(p.one_in(16) ? p.small() : 1 + p.below(4));
+  q.token = q.step == 1 && !p.one_in(8) ? 0 : p.below(6);  // generations count from 1
+  if (p.one_in(4)) q.layout = p.layout();
+  if (p.one_in(2)) q.avoid = {p.below(3)};
+}
+void fill(wire::OstFilesRequestT& q, Pick& p) {
+  q.ost = p.below(4);
+  q.after = p.one_in(8) ? UINT64_MAX : p.below(10);
+  q.limit = p.of<uint32_t>({0, 1, 3, UINT32_MAX});
+}
 void fill(wire::OstRegisterRequestT& q, Pick& p) {
   q.ost = p.one_in(4) ? p.small() : p.below(3);
   q.uuid.assign(p.one_in(8) ? 5 : 16, static_cast<uint8_t>(0x40 + p.below(3)));
@@ -352,6 +371,7 @@ const std::vector<uint8_t>& methods() {
 uint32_t weight(uint8_t method) {
   if (method >= 20 && method <= 44) return 10;
   if (method >= 50 && method <= 52) return 10;
+  if (method == 67) return 10;
   if (method == kWriteObject) return 20;
   if (method == 6 || method == 7 || method == 80 || method == 81 || method == kTargetsUp) return 3;
   return 1;
@@ -368,7 +388,7 @@ uint8_t some_method(Pick& p) {
 uint8_t caller_of(uint8_t method, Pick& p) {
   if (p.one_in(16)) return static_cast<uint8_t>(p.below(kCallers));
   if (method >= 80 && method < 100) return kStorage;
-  if (method >= 61 && method < 72) return kTool;
+  if (method >= 61 && method < 72 && method != 67) return kTool;
   if (method == 3 || method == 4) return p.one_in(2) ? kStranger : kUser;
   return static_cast<uint8_t>(p.below(3));
 }
@@ -408,6 +428,7 @@ std::vector<std::pair<std::string, Script>> seeds() {
                           {"appends", {25, 40, 41, 26, kWriteObject}},
                           {"layouts", {43, 44, 24, 38, 22, kWriteObject}},
                           {"attributes", {35, 34, 36, 37, 22, 23}},
+                          {"moves", {24, 25, 67, 67, 67, 38, 22, 26, 27, 68, kWriteObject}},
                           {"sessions", {3, 4, 5, 6, 7, 61, 62, kKill, 24, 50}},
                           {"targets", {80, 81, 63, 24, 22, 26, kTargetsDown, kTargetsUp, kKill, kWriteObject}}})
     for (int n = 0; n < 2; ++n) {

@@ -84,6 +84,28 @@ Task<rpc::Reply> serve_target(std::shared_ptr<Targets> t, rpc::Request q) {
       co_return carry_out(*t, *asked, Loop::current()->clock().real());
     }
     case rpc::Method::kObjectFence: co_return rpc::ok(wire::EmptyT{});
+    case rpc::Method::kOssStatus: {
+      wire::OssStatusReplyT status;
+      status.objects = t->objects.size();
+      co_return rpc::ok(status);
+    }
+    case rpc::Method::kObjectList: {
+      auto asked = decode<wire::ObjectListRequestT>(q.body);
+      if (!asked || asked->limit == 0 || asked->limit > 10'000) fault("a malformed question for a target's objects");
+      wire::ObjectListReplyT reply;
+      auto it = asked->after ? t->objects.upper_bound(to_id(*asked->after)) : t->objects.begin();
+      for (; it != t->objects.end() && reply.objects.size() < asked->limit; ++it) reply.objects.emplace_back(to_ref(it->first), stat_of(*t, it->first), 1);
+      reply.end = it == t->objects.end();
+      reply.total = t->objects.size();
+      co_return rpc::ok(reply);
+    }
+    case rpc::Method::kObjectScrub: {
+      wire::ObjectScrubReplyT reply;
+      reply.last = std::make_unique<schema::ObjectRef>();
+      reply.end = true;
+      for (const auto& [id, object] : t->objects) reply.bad.emplace_back(to_ref(id), 4096, 4096);  // whatever it is, the answer names it
+      co_return rpc::ok(reply);
+    }
     default: fault(fmt::format("a storage target was sent {}", rpc::method_name(q.header.method)));
   }
 }
@@ -522,9 +544,9 @@ void World::check_end() {
   evict_all();
   if (core_->locks.total() != 0) fault(fmt::format("{} locks of nobody", core_->locks.total()));
   if (!targets_untouched()) return check();
-  auto over = [&] { return core_->opens.total() == 0 && core_->orphans->size() == 0 && core_->owed->count() == 0; };
+  auto over = [&] { return core_->opens.total() == 0 && core_->orphans->size() == 0 && core_->owed->count() == 0 && core_->migrations->size() == 0; };
   if (!wait(over, 120 * kSecond))
-    fault(fmt::format("without sessions: {} opens, {} orphans, {} commands owed", core_->opens.total(), core_->orphans->size(), core_->owed->count()));
+    fault(fmt::format("without sessions: {} opens, {} orphans, {} commands owed, {} migrations", core_->opens.total(), core_->orphans->size(), core_->owed->count(), core_->migrations->size()));
   check();
 }
 
