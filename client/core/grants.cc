@@ -62,8 +62,9 @@ Task<Result<GrantPtr>> Core::granted(InodePtr inode, FileHandlePtr handle, Grant
 }
 
 Task<Result<void>> Core::renew(InodePtr inode, FileHandlePtr handle, GrantWanted wanted, OpPtr op) {
-  CO_CHECK_OK(co_await inode->refreshing.lock(op->deadline(), Op::cancel(op)));
-  AsyncMutex::Guard guard(inode->refreshing);
+  AsyncMutex& refreshing = wanted.write ? inode->refreshing_write : inode->refreshing_read;
+  CO_CHECK_OK(co_await refreshing.lock(op->deadline(), Op::cancel(op)));
+  AsyncMutex::Guard guard(refreshing);
   // Somebody else may have asked while this one waited for its turn.
   if (!wanted.force && good_enough(inode->grant(wanted.write), wanted, clock().boot())) co_return Result<void>{};
   wire::LayoutRequestT request;

@@ -84,7 +84,8 @@ class Inode {
   GrantPtr grant(bool write) const;
   /// Takes layout and capability of a reply. Older generations and smaller layouts than the known ones are ignored.
   void adopt(const schema::LayoutT* layout, const wire::CapabilityT* cap, Nanos boot_now, Nanos mds_now);
-  AsyncMutex refreshing;                                ///< one LayoutGrant at a time
+  /// One LayoutGrant at a time, for reading and for writing: one for writing may wait for the end of a migration, whose mover reads.
+  AsyncMutex refreshing_read, refreshing_write;
   AsyncMutex appending;                                 ///< one append of this client at a time
   std::atomic<bool> renewing{false};
 
