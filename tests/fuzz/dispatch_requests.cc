@@ -328,6 +328,20 @@ void fill(wire::OstRegisterRequestT& q, Pick& p) {
   q.incarnation = p.below(4);
   q.max_ino = p.one_in(4) ? p.of<uint64_t>({(uint64_t{1} << 40) - 1, uint64_t{1} << 40, UINT64_MAX}) : p.below(20);
   q.max_command = p.one_in(4) ? p.of<uint64_t>({(uint64_t{1} << 62) - 1, UINT64_MAX}) : p.below(20);
+  q.max_session = p.one_in(4) ? p.of<uint64_t>({(uint64_t{1} << 62) - 1, UINT64_MAX}) : p.below(20);
+  q.max_epoch = p.one_in(8) ? UINT32_MAX : 1;
+}
+void fill(wire::MdsStatusRequestT& q, Pick& p) { q.abort_recovery = p.one_in(4); }
+void fill(wire::ChangelogControlRequestT& q, Pick& p) {
+  q.action = static_cast<uint8_t>(p.one_in(8) ? p.below(256) : 1 + p.below(4));
+  q.reader = p.below(4);
+  if (p.one_in(2)) q.name = p.of<std::string>({"a", "b", std::string(65, 'x')});
+  q.sequence = p.one_in(8) ? UINT64_MAX : p.below(30);
+}
+void fill(wire::ChangelogReadRequestT& q, Pick& p) {
+  q.reader = p.below(4);
+  q.after = p.one_in(8) ? p.of<uint64_t>({UINT64_MAX, UINT64_MAX - 1}) : p.below(30);
+  q.limit = p.one_in(8) ? UINT32_MAX : p.below(10);
 }
 void fill(wire::OstHeartbeatRequestT& q, Pick& p) {
   q.ost = p.below(3);

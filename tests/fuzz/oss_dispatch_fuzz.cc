@@ -122,7 +122,7 @@ class Sequence {
       case 4: return commit_or_seek();
       case 5: return stat();
       case 6: case 7: return commands();
-      case 8: return fence();
+      case 8: return in_.ConsumeBool() ? fence() : list_or_scrub();
       default: return raw();
     }
   }
@@ -192,8 +192,23 @@ class Sequence {
     q.until = in_.ConsumeBool() ? 0 : rarely() ? static_cast<Nanos>(number()) : world_.store().now() + kSecond;
     send({}, Method::kObjectFence, encode(q), {}, !rarely());
   }
+  void list_or_scrub() {
+    std::unique_ptr<schema::ObjectRef> from;
+    if (!rarely()) from = std::make_unique<schema::ObjectRef>(to_ref(object()));
+    if (in_.ConsumeBool()) {
+      wire::ObjectListRequestT q;
+      q.after = std::move(from);
+      q.limit = in_.ConsumeIntegral<uint32_t>();
+      return send({}, Method::kObjectList, encode(q), {}, !rarely());
+    }
+    wire::ObjectScrubRequestT q;
+    q.after = std::move(from);
+    q.chunk = rarely() ? number() : in_.ConsumeIntegralInRange<uint64_t>(0, 4);
+    q.max_bytes = number();
+    send({}, Method::kObjectScrub, encode(q), {}, !rarely());
+  }
   void raw() {
-    static constexpr Method kMethods[] = {Method::kObjectWrite, Method::kObjectRead, Method::kObjectCommit, Method::kObjectSeek, Method::kObjectStat, Method::kObjectCommands, Method::kObjectFence, Method::kOssStatus};
+    static constexpr Method kMethods[] = {Method::kObjectWrite, Method::kObjectRead, Method::kObjectCommit, Method::kObjectSeek, Method::kObjectStat, Method::kObjectCommands, Method::kObjectFence, Method::kOssStatus, Method::kObjectList, Method::kObjectScrub};
     const auto method = rarely() ? static_cast<Method>(in_.ConsumeIntegral<uint16_t>()) : in_.PickValueInArray(kMethods);
     const size_t size = rarely() ? in_.ConsumeIntegralInRange<size_t>(0, wire::kMaxPayload) : in_.ConsumeIntegralInRange<size_t>(0, 64);
     const bool as_mds = in_.ConsumeBool();
