@@ -98,14 +98,32 @@ Task<Result<void>> Checker::mend(std::vector<Problem>& problems) {
   co_return Result<void>{};
 }
 
+/// Files against their objects, as long as the answer has room; if it has not, the page ends with the last file looked at, and what
+/// the scan has found behind it is left to the next page.
+Task<Result<void>> Checker::sizes_of(Scan& found, bool repair, std::vector<Problem>& out) {
+  for (size_t at = 0; at < found.files.size(); at += kFilesAtOnce) {
+    if (at > 0 && found.problems.size() + out.size() >= kMaxProblems) {
+      const uint64_t last = found.files[at - 1].ino;
+      std::erase_if(found.problems, [&](const Problem& p) { return p.ino > last; });
+      found.cursor = inode_key(Ino(last + 1));
+      found.end = false;
+      co_return Result<void>{};
+    }
+    const auto begin = found.files.begin() + static_cast<ptrdiff_t>(at);
+    std::vector<schema::InodeRecordT> some(begin, begin + static_cast<ptrdiff_t>(std::min(kFilesAtOnce, found.files.size() - at)));
+    CO_CHECK_OK(co_await objects_.files(std::move(some), repair, out));
+  }
+  co_return Result<void>{};
+}
+
 Task<Result<wire::FsckReplyT>> Checker::inodes(wire::FsckRequestT q) {
   const std::string cursor = text(q.cursor);
   if (!cursor.empty() && !parse_inode_key(cursor)) co_return Err(Errc::kInval, "a cursor of a check that is none");
   auto scan = [&] { return scan_inodes(cursor, q.budget); };
   CO_TRY(Scan found, co_await run_blocking(scan));
-  if (q.repair) CO_CHECK_OK(co_await mend(found.problems));
   std::vector<Problem> sizes;
-  if (!found.files.empty()) CO_CHECK_OK(co_await objects_.files(std::move(found.files), q.repair, sizes));
+  CO_CHECK_OK(co_await sizes_of(found, q.repair, sizes));
+  if (q.repair) CO_CHECK_OK(co_await mend(found.problems));
   auto name = [&] { return add_paths(View(p_.services.store, Tier::kFull), sizes); };
   CO_CHECK_OK(co_await run_blocking(name));
   std::ranges::move(sizes, std::back_inserter(found.problems));

@@ -10,6 +10,8 @@ namespace nacre::mds::check {
 inline constexpr uint64_t kMaxRows = 10'000;           ///< of a page: some 100 ms of a worker, and stats of as many files
 inline constexpr uint64_t kMaxPageBytes = 64ull << 20; ///< of a page of checksums
 
+inline constexpr size_t kFilesAtOnce = 64;             ///< whose objects are asked for together; two problems each at most
+
 enum Phase : uint8_t { kInodes = 1, kEntryRows = 2, kStrays = 3, kChecksums = 4, kUsage = 5 };
 
 class Checker {
@@ -46,6 +48,7 @@ class Checker {
   Task<Result<wire::FsckReplyT>> inodes(wire::FsckRequestT request);
   Task<Result<wire::FsckReplyT>> entries(wire::FsckRequestT request);
   Task<Result<wire::FsckReplyT>> usage(wire::FsckRequestT request);
+  Task<Result<void>> sizes_of(Scan& found, bool repair, std::vector<Problem>& out);
   Task<Result<void>> mend(std::vector<Problem>& problems);
   uint64_t inode_count() const;
 

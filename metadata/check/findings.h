@@ -29,6 +29,7 @@ inline constexpr std::string_view kRowsWithoutInode = "rows-without-inode";///< 
 inline constexpr std::string_view kAllocated = "allocated";                ///< expected: what the objects hold; found: the record's
 inline constexpr std::string_view kSize = "size";                          ///< expected: where the objects end; found: the record's
 inline constexpr std::string_view kDataLost = "data-lost";                 ///< expected: bytes stored when the file was closed; found: what is there
+inline constexpr std::string_view kDataUnreachable = "data-unreachable";   ///< on a target that is inactive; found: how many objects
 // phase 2: names
 inline constexpr std::string_view kNameDamaged = "name-damaged";
 inline constexpr std::string_view kNameHash = "name-hash";                 ///< stored where nobody finds it

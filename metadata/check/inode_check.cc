@@ -8,6 +8,9 @@
 #include "common/layout/layout.h"
 
 namespace nacre::mds::check {
+namespace {
+constexpr size_t kMaxLinksTold = 20;  ///< dangling link rows of one inode
+}  // namespace
 
 Result<DirFacts> Dirs::find(uint64_t ino) {
   auto it = known_.find(ino);
@@ -84,8 +87,11 @@ Result<void> InodeCheck::look_nameless(const schema::InodeRecordT& r, const Name
 
 Result<void> InodeCheck::look_names(const schema::InodeRecordT& r, const Names& names, std::vector<Problem>& out) {
   const Ino ino(r.ino);
-  for (const Names::Link& link : names.dangling)
-    out.push_back(make(kLinkDangling, ino, true, fmt::format("it lists the name {} in directory {}, which does not lead to it", quoted(link.name), link.parent)));
+  for (size_t i = 0; i < std::min(names.dangling.size(), kMaxLinksTold); ++i) {
+    const Names::Link& link = names.dangling[i];
+    const bool more = i + 1 == kMaxLinksTold && names.dangling.size() > kMaxLinksTold;
+    out.push_back(make(kLinkDangling, ino, true, fmt::format("it lists the name {} in directory {}, which does not lead to it{}", quoted(link.name), link.parent, more ? fmt::format(" ({} more like that)", names.dangling.size() - kMaxLinksTold) : "")));
+  }
   if (names.count() == 0) {
     out.push_back(make(kUnreachable, ino, true, fmt::format("no name leads to it; it was {} in directory {}", quoted(as_text(r.name)), r.parent)));
     return {};

@@ -184,8 +184,30 @@ Task<Result<void>> ObjectCheck::tell(Seen seen, bool repair, std::vector<Problem
   co_return Result<void>{};
 }
 
+/// An administrator gave a target up, or has not said yet that it is back: these files are what that costs.
+void ObjectCheck::tell_unreachable(const schema::InodeRecordT& r, std::vector<Problem>& out) const {
+  std::optional<Problem> p;
+  for (const auto& o : layout::used_objects(*r.layout, Ino(r.ino))) {
+    const auto& c = *r.layout->components[o.object.component];
+    const uint64_t first = c.start + uint64_t{o.object.stripe} * c.stripe_size;
+    auto endpoint = p_.registry.endpoint(o.ost);
+    if (first >= r.size || r.allocated == 0 || !endpoint || endpoint->state != wire::kOstInactive) continue;
+    if (!p) {
+      p = make(kDataUnreachable, Ino(r.ino), false, "");
+      set_object(*p, o.ost, o.object);
+      p->offset = first;
+      p->length = std::min<uint64_t>(c.osts.size() == 1 ? r.size - first : c.stripe_size, r.size - first);
+    }
+    ++p->found;
+  }
+  if (!p) return;
+  p->detail = fmt::format("ost{} is inactive: what the file has there ({} objects, from byte {} on) can't be read; activate the target, or restore the file and delete this one", p->ost, p->found, p->offset);
+  out.push_back(std::move(*p));
+}
+
 Task<Result<void>> ObjectCheck::files(std::vector<schema::InodeRecordT> records, bool repair, std::vector<Problem>& out) {
   std::erase_if(records, [&](const schema::InodeRecordT& r) { return p_.opens.open_for_write(Ino(r.ino)) || r.truncate_intent || !layout::validate(*r.layout); });
+  for (const auto& r : records) tell_unreachable(r, out);
   CO_TRY(auto seen, co_await glimpses(records));
   std::vector<Ino> suspects;
   for (size_t i = 0; i < records.size(); ++i)

@@ -30,7 +30,8 @@ class ObjectCheck {
   };
   explicit ObjectCheck(Parts parts) : p_(parts) {}
 
-  /// Sizes and allocated bytes of files that nobody writes. Files with objects on targets that are down or inactive are left out.
+  /// Sizes and allocated bytes of files that nobody writes. Files with objects on targets that are down are left out; those with data
+  /// on inactive ones are told.
   Task<Result<void>> files(std::vector<schema::InodeRecordT> records, bool repair, std::vector<Problem>& out);
   /// A page of the objects of a target. Errors: the target's (kOstDown, kOstInactive).
   Task<Result<wire::FsckReplyT>> strays(OstId ost, std::vector<uint8_t> cursor, uint64_t budget, bool repair);
@@ -40,6 +41,7 @@ class ObjectCheck {
  private:
   bool reachable(const schema::InodeRecordT& record) const;
   bool may_come_back(const schema::InodeRecordT& record) const;
+  void tell_unreachable(const schema::InodeRecordT& record, std::vector<Problem>& out) const;
   Task<Result<std::vector<Glimpse>>> glimpses(std::vector<schema::InodeRecordT>& records);
   Task<Result<std::optional<Seen>>> look_again(Ino ino);
   Task<Result<void>> tell(Seen seen, bool repair, std::vector<Problem>& out);

@@ -29,6 +29,27 @@ TEST_F(CheckObjects, CountersFollowTheObjects) {
   EXPECT_EQ(record(f).size, 10'000u);
 }
 
+TEST_F(CheckObjects, ManyProblemsAreToldInSeveralPagesOnceEach) {
+  const std::string deep(200, 'd');
+  Ino dir = kRootIno;
+  for (int i = 0; i < 10; ++i) dir = mkdir(deep, dir);
+  std::vector<std::string> want;
+  for (int i = 0; i < 300; ++i) {
+    const Ino ino = file(fmt::format("f{}", i), dir, 4096);
+    plant_inode(ino, [&](auto& r) {
+      r.allocated = 0;
+      if (i % 3 == 0) r.nlink = 2;
+    });
+    want.push_back(one("allocated", ino));
+    if (i % 3 == 0) want.push_back(one("link-count", ino));
+  }
+  EXPECT_THAT(kinds(ask(check::kInodes, false, 0, 10'000)), ::testing::UnorderedElementsAreArray(want));
+  const auto repaired = ask(check::kInodes, true, 0, 10'000);
+  EXPECT_THAT(kinds(repaired), ::testing::UnorderedElementsAreArray(want));
+  for (const Problem& p : repaired) EXPECT_TRUE(p.repaired);
+  EXPECT_THAT(kinds(everything()), IsEmpty());
+}
+
 TEST_F(CheckObjects, AFileThatIsWrittenIsLeftAlone) {
   ASSERT_TRUE(client.open(f, 50, O_RDWR));
   osts[ost]->write(object_of(f), 50'000);
@@ -79,6 +100,23 @@ TEST_F(CheckObjects, ATargetThatIsAwayHidesNoOtherFile) {
   EXPECT_EQ(admin.call<rpc::Method::kFsck>(q).error().code, Errc::kOstDown);
   q.ost = 99;
   EXPECT_EQ(admin.call<rpc::Method::kFsck>(q).error().code, Errc::kNoEnt);
+}
+
+TEST_F(CheckObjects, FilesOnATargetThatWasGivenUpAreTold) {
+  file("empty");
+  wire::OstSetStateRequestT state;
+  state.ost = ost;
+  state.state = wire::kOstInactive;
+  ASSERT_TRUE(admin.call<rpc::Method::kOstSetState>(state));
+  auto found = ask(check::kInodes, /*repair=*/true);
+  ASSERT_THAT(kinds(found), ElementsAre(one("data-unreachable", f)));
+  EXPECT_EQ(path(found[0]), "/f");
+  EXPECT_EQ(found[0].ost, static_cast<int32_t>(ost));
+  EXPECT_FALSE(found[0].repaired);
+  EXPECT_EQ(record(f).allocated, 12'288u);
+  state.state = wire::kOstActive;
+  ASSERT_TRUE(admin.call<rpc::Method::kOstSetState>(state));
+  EXPECT_THAT(kinds(everything()), IsEmpty());
 }
 
 TEST_F(CheckObjects, ObjectsWithoutAFileAreToldAndDestroyed) {
