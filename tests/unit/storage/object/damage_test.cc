@@ -262,6 +262,22 @@ TEST_F(DamageTest, ATruncationIntoADamagedBlockSucceedsAndItStaysDamaged) {
   EXPECT_TRUE(scrub().damaged.empty());
 }
 
+TEST_F(DamageTest, TheBlocksFileIsLost) {
+  open();
+  ASSERT_TRUE(rig.write(a, 0, Rig::bytes(100 * KiB, 1)));
+  ASSERT_TRUE(rig.write(b, 3 * MiB, Rig::bytes(kBlockSize, 2)));
+  ASSERT_TRUE(rig.close());
+  rig.options.device = std::make_shared<MemoryDevice>(rig.capacity, rig.power);  // an empty one of the old size
+  open();
+  auto found = scrub();
+  ASSERT_EQ(found.damaged.size(), 2u);
+  EXPECT_EQ(found.damaged[0].object, a);
+  EXPECT_EQ(found.damaged[0].length, 100 * KiB);
+  EXPECT_EQ(found.damaged[1].object, b);
+  EXPECT_EQ(found.damaged[1].offset, 3 * MiB);
+  EXPECT_TRUE(rig.write(c, 0, Rig::bytes(kBlockSize, 3)));
+}
+
 TEST_F(DamageTest, DamagedSmallRecordsStopNothing) {
   open();
   ASSERT_TRUE(rig.write(a, 0, Rig::bytes(kBlockSize, 1)));
