@@ -223,6 +223,8 @@ Result<void> run_to_end(const Server& s, const config::Cluster& c, std::vector<s
   return {};
 }
 
+Result<void> stop_server(const Server& s) { return stop_one(s); }
+
 Result<void> start_server(const Server& s, const config::Cluster& c) {
   Starting one{s, false};
   return wait_ready(one, c, Stage::kServes);

@@ -51,6 +51,15 @@ struct OstArgs { Common common; std::string target; bool activate = false; };
 int ost_list(const OstArgs&);
 int ost_set_state(const OstArgs&);
 int ost_drain(const OstArgs&);
+struct PoolArgs {
+  enum class Verb : uint8_t { kCreate, kAdd, kRemove };
+  Common common;
+  Verb verb = Verb::kCreate;
+  std::string pool;
+  std::vector<std::string> targets;
+};
+int pool_list(const PoolArgs&);
+int pool_change(const PoolArgs&);
 struct OstAdd { Common common; std::string directory, size; };
 int ost_add(const OstAdd&);
 struct ClientArgs { Common common; uint64_t session = 0; std::string mount; };

@@ -45,6 +45,7 @@ struct Commands {
   InoArgs ino;
   OstArgs ost;
   OstAdd add;
+  PoolArgs pool;
   Migrate move;
   bool blocks = false;
   ClientArgs client;
@@ -188,6 +189,26 @@ void add_paths(CLI::App& app, Commands& c) {
   path_cmd->callback([&c] { c.code = path(c.ino); });
 }
 
+void add_pools(CLI::App& app, Commands& c) {
+  auto* pool = app.add_subcommand("pool", "named sets of storage targets, for 'stripe set -p' and 'migrate -p'")->require_subcommand(1);
+  auto* list = pool->add_subcommand("list", "pools and their targets");
+  common_options(list, c.pool.common);
+  list->callback([&c] { c.code = pool_list(c.pool); });
+  auto add = [&](const char* name, const char* text, PoolArgs::Verb verb) {
+    auto* sub = pool->add_subcommand(name, text);
+    sub->add_option("POOL", c.pool.pool, "its name")->required();
+    sub->add_option("TARGET", c.pool.targets, "ost0, ost1 … or numbers")->required();
+    common_options(sub, c.pool.common, false);
+    sub->callback([&c, verb] {
+      c.pool.verb = verb;
+      c.code = pool_change(c.pool);
+    });
+  };
+  add("create", "a new pool of these targets: in the cluster file; those that run here are started anew, one after the other", PoolArgs::Verb::kCreate);
+  add("add", "put more targets into a pool", PoolArgs::Verb::kAdd);
+  add("remove", "take targets out of a pool; without targets it is gone. Files that lie on them stay there", PoolArgs::Verb::kRemove);
+}
+
 void add_admin(CLI::App& app, Commands& c) {
   auto* ost = app.add_subcommand("ost", "storage targets")->require_subcommand(1);
   auto* list = ost->add_subcommand("list", "capacity, use and state of every storage target");
@@ -292,12 +313,12 @@ int run(int argc, char** argv) {
   app.set_version_flag("--version", NACRE_VERSION);
   if (argc == 2 && std::string_view(argv[1]) == "--man") {
     Commands c;
-    add_cluster(app, c), add_mount(app, c), add_stripe(app, c), add_migrate(app, c), add_paths(app, c), add_admin(app, c), add_fsck(app, c), add_changelog(app, c);
+    add_cluster(app, c), add_mount(app, c), add_stripe(app, c), add_migrate(app, c), add_paths(app, c), add_admin(app, c), add_pools(app, c), add_fsck(app, c), add_changelog(app, c);
     print_man(app);
     return kOk;
   }
   Commands c;
-  add_cluster(app, c), add_mount(app, c), add_stripe(app, c), add_migrate(app, c), add_paths(app, c), add_admin(app, c), add_fsck(app, c), add_changelog(app, c);
+  add_cluster(app, c), add_mount(app, c), add_stripe(app, c), add_migrate(app, c), add_paths(app, c), add_admin(app, c), add_pools(app, c), add_fsck(app, c), add_changelog(app, c);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

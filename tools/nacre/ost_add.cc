@@ -22,6 +22,23 @@
 #include "tools/nacre/output.h"
 
 namespace nacre::cli {
+Result<std::string> read_text(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::string text((std::istreambuf_iterator<char>(in)), {});
+  if (!in) return Err(Errc::kIo, fmt::format("{} can't be read", path));
+  return text;
+}
+
+Result<void> replace_text(const std::string& path, const std::string& text) {
+  const std::string fresh = path + ".new";
+  const int fd = ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (fd < 0) return Err(from_errno(errno), fmt::format("{} can't be written", fresh));
+  const bool good = ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()) && ::fsync(fd) == 0;
+  ::close(fd);
+  if (!good || ::rename(fresh.c_str(), path.c_str()) != 0) return Err(Errc::kIo, fmt::format("{} can't be replaced", path));
+  return {};
+}
+
 namespace {
 namespace fs = std::filesystem;
 
@@ -37,24 +54,6 @@ Result<uint16_t> free_port() {
   if (fd >= 0) ::close(fd);
   if (!good) return Err(Errc::kUnavailable, "no free port on 127.0.0.1 could be found");
   return ntohs(a.sin_port);
-}
-
-Result<std::string> read_text(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::string text((std::istreambuf_iterator<char>(in)), {});
-  if (!in) return Err(Errc::kIo, fmt::format("{} can't be read", path));
-  return text;
-}
-
-/// The file is either the old or the new one, whatever happens in between.
-Result<void> replace_text(const std::string& path, const std::string& text) {
-  const std::string fresh = path + ".new";
-  const int fd = ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (fd < 0) return Err(from_errno(errno), fmt::format("{} can't be written", fresh));
-  const bool good = ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()) && ::fsync(fd) == 0;
-  ::close(fd);
-  if (!good || ::rename(fresh.c_str(), path.c_str()) != 0) return Err(Errc::kIo, fmt::format("{} can't be replaced", path));
-  return {};
 }
 
 /// A block for the new target. Its addresses are on loopback, as those of a single node are.
