@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The service of one storage target: who may do what, what is refused with which error, and what survives. The metadata server
 // is a stand-in (fixture.h).
+#include <fstream>
+
 #include "tests/unit/storage_service/fixture.h"
 
 namespace nacre::storage {
@@ -224,6 +226,58 @@ TEST_F(OssService, OnlyTheMetadataServerCommands) {
   }(promise, tied, stat));
   EXPECT_TRUE(promise.get_future().get());
   EXPECT_EQ(call<Method::kLookup>(client_, {}).error().code, Errc::kOpNotSupp);
+}
+
+TEST_F(OssService, ListsObjectsAndFindsFlippedBytes) {
+  start_serving();
+  const ObjectId other{Ino(43), Generation(2), 1, 5};
+  const Buffer data = bytes(2 * kBlockSize, 3);
+  ASSERT_TRUE(write(kObject, 0, data));
+  auto q = write_request(other, kBlockSize, data);
+  q.cap->components = 2;
+  wire::sign(wire::capability_key(key_), *q.cap);
+  ASSERT_TRUE(call<Method::kObjectWrite>(client_, std::move(q), data));
+  for (const auto& peer : {client_, connect(wire::kRoleAdmin)}) {
+    EXPECT_EQ(call<Method::kObjectList>(peer, {}).error().code, Errc::kPerm);
+    EXPECT_EQ(call<Method::kObjectScrub>(peer, {}).error().code, Errc::kPerm);
+  }
+  wire::ObjectListRequestT list;  // a limit of 0 is one
+  auto first = call<Method::kObjectList>(as_mds(), list);
+  ASSERT_TRUE(first) << first.error().message();
+  ASSERT_EQ(first->objects.size(), 1u);
+  EXPECT_EQ(to_id(first->objects[0].object()), kObject);
+  EXPECT_EQ(first->objects[0].stat().allocated(), 2 * kBlockSize);
+  EXPECT_FALSE(first->end);
+  EXPECT_EQ(first->total, 2u);
+  list.after = std::make_unique<schema::ObjectRef>(first->objects[0].object());
+  list.limit = 100;
+  auto rest = call<Method::kObjectList>(as_mds(), list);
+  ASSERT_TRUE(rest);
+  ASSERT_EQ(rest->objects.size(), 1u);
+  EXPECT_EQ(to_id(rest->objects[0].object()), other);
+  EXPECT_TRUE(rest->end);
+
+  auto clean = call<Method::kObjectScrub>(as_mds(), {});
+  ASSERT_TRUE(clean) << clean.error().message();
+  EXPECT_TRUE(clean->bad.empty() && clean->end);
+  EXPECT_EQ(clean->bytes, 4 * kBlockSize);
+  stop();
+  {
+    std::fstream blocks(dir_ + "/ost3/blocks", std::ios::in | std::ios::out | std::ios::binary);
+    std::string all(1 * MiB, 0);
+    blocks.read(all.data(), static_cast<std::streamsize>(all.size()));
+    const size_t at = all.find(std::string(reinterpret_cast<const char*>(data.data()) + kBlockSize, kBlockSize));
+    ASSERT_NE(at, all.npos);
+    blocks.seekp(static_cast<std::streamoff>(at + 9));
+    blocks.put('!');
+  }
+  as_mds_.reset();
+  start_serving();
+  auto bad = call<Method::kObjectScrub>(as_mds(), {});
+  ASSERT_TRUE(bad) << bad.error().message();
+  ASSERT_EQ(bad->bad.size(), 1u);
+  EXPECT_EQ(bad->bad[0].length(), kBlockSize);
+  EXPECT_GT(metric(status(), "scrubbed_bytes"), 0u);
 }
 
 TEST_F(OssService, StatTruncateDestroy) {
