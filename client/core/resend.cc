@@ -4,6 +4,9 @@
 // that is refused for another reason is lost, and the file's next fsync or close says so.
 #include <fcntl.h>
 
+#include <algorithm>
+#include <set>
+
 #include "client/core/core.h"
 #include "client/core/target.h"
 #include "common/log/log.h"
@@ -14,7 +17,35 @@ struct Target::Resend {
   rpc::PeerPtr peer;
   OpPtr op;
   std::vector<FileHandlePtr> borrowed;  // opened for this alone
+  std::set<InodePtr> inodes;            // of the writes
 };
+
+namespace {
+Task<Result<FileHandlePtr>> borrow(std::shared_ptr<Core> core, InodePtr inode, OpPtr op) {
+  wire::OpenRequestT open;
+  open.ino = inode->ino.v;
+  open.flags = O_WRONLY;
+  open.handle = core->next_handle();
+  auto handle = std::make_shared<FileHandle>(inode, inode->ino, open.handle, open.flags, core->mds.session(), false);
+  CO_TRY(wire::OpenReplyT reply, co_await core->mds.call<rpc::Method::kOpen>(std::move(open), op));
+  inode->adopt(reply.layout.get(), reply.cap.get(), core->clock().boot(), core->mds.now());
+  inode->add(handle);
+  co_return handle;
+}
+
+/// A close before the resend has settled the size from objects that lacked these bytes, and reports of what this client knew of
+/// the objects no longer hold: once more, after it. Files that are gone need nothing.
+Task<void> settle_again(std::shared_ptr<Core> core, std::set<InodePtr> inodes) {
+  for (const InodePtr& inode : inodes) {
+    auto op = make_op(core, "settle", Caller{});
+    op->unlimited();
+    auto handle = co_await borrow(core, inode, op);
+    if (!handle) continue;
+    inode->mark_unsure();
+    co_await Core::close_later(core, *handle);
+  }
+}
+}  // namespace
 
 Task<Result<void>> Target::on_connected(rpc::PeerPtr peer) {
   uint64_t theirs = peer->info().incarnation;
@@ -27,7 +58,7 @@ Task<Result<void>> Target::on_connected(rpc::PeerPtr peer) {
       if (resending_) {
         wait = true;
         resend_waiters_.push_back(turn);
-      } else if (retained_.empty()) {
+      } else if (retained_.empty() && incarnation_ == 0) {
         incarnation_ = theirs;
         stable_ = 0;
         break;
@@ -61,8 +92,9 @@ Task<Result<void>> Target::on_connected(rpc::PeerPtr peer) {
     auto t = weak.lock();
     if (!t) return;
     t->connected_.fetch_sub(1);
-    if (t->retained_bytes() == 0 || t->core_.stopping()) return;
-    // Others may read what this client was told is written: bring it back as soon as the target is there again.
+    if (t->core_.stopping() || !t->wrote_lately()) return;
+    // Others may read what this client was told is written: bring it back, or say that there is nothing to bring, as soon as the
+    // target is there again.
     loop->spawn(Core::reconnect(t->core_.weak_from_this(), t));
   });
   co_return Result<void>{};
@@ -91,13 +123,15 @@ void Target::erase(uint64_t wseq) {
 
 Task<Result<void>> Target::resend(rpc::PeerPtr peer) {
   auto keys = retained_keys();
-  log::info("{} has restarted: sending {} writes again that were not yet stable", name, keys.size());
+  // Also with none: the target waits to hear so from everybody who wrote there before it serves what it has.
+  if (!keys.empty()) log::info("{} has restarted: sending {} writes again that were not yet stable", name, keys.size());
   auto r = std::make_shared<Resend>();
   r->peer = peer;
   r->op = make_op(core_.shared_from_this(), "resend", Caller{});
   r->op->unlimited();
   Result<void> done;
   for (size_t i = 0; i < keys.size() && done; ++i) {
+    if (Retained w; find(keys[i], w) && r->inodes.insert(w.inode).second) w.inode->mark_unsure();
     auto applied = co_await resend_one(r, keys[i]);
     if (!applied) done = std::unexpected(std::move(applied).error());
     else if (*applied) resent_.fetch_add(1, std::memory_order_relaxed);
@@ -110,29 +144,18 @@ Task<Result<void>> Target::resend(rpc::PeerPtr peer) {
   }
   if (done)
     for (uint64_t wseq : keys) erase(wseq);
+  if (done) Loop::current()->spawn(settle_again(core_.shared_from_this(), std::move(r->inodes)));
   for (auto& handle : r->borrowed) Loop::current()->spawn(Core::close_later(core_.shared_from_this(), handle));
   co_return done;
 }
 
-/// The right to write for a resend. A file that is closed here is opened for it even if its right is still valid: its close has
-/// settled the size from objects that have lost these bytes since, or was itself lost with the metadata server's power, and
-/// the second close settles it again.
+/// The right to write for a resend: the file may be closed here long since.
 Task<Result<void>> Target::resend_rights(std::shared_ptr<Resend> r, InodePtr inode, Generation generation, bool force) {
   auto grant = inode->grant(true);
-  auto handle = inode->any_writer();
-  if (handle && !force && grant && grant->generation() == generation && grant->valid(core_.clock().boot())) co_return Result<void>{};
-  if (handle && handle->session() == core_.mds.session())
+  if (!force && grant && grant->generation() == generation && grant->valid(core_.clock().boot())) co_return Result<void>{};
+  if (auto handle = inode->any_writer(); handle && handle->session() == core_.mds.session())
     co_return co_await core_.renew(inode, handle, GrantWanted{.write = true, .length = 1, .force = true}, r->op);
-  wire::OpenRequestT open;
-  open.ino = inode->ino.v;
-  open.flags = O_WRONLY;
-  open.handle = core_.next_handle();
-  handle = std::make_shared<FileHandle>(inode, inode->ino, open.handle, open.flags, core_.mds.session(), false);
-  auto reply = co_await core_.mds.call<rpc::Method::kOpen>(std::move(open), r->op);
-  if (!reply) co_return std::unexpected(std::move(reply).error());
-  inode->adopt(reply->layout.get(), reply->cap.get(), core_.clock().boot(), core_.mds.now());
-  inode->add(handle);
-  inode->mark_unsure();  // what this client knows of the objects may be of before they lost it
+  CO_TRY(auto handle, co_await borrow(core_.shared_from_this(), inode, r->op));
   r->borrowed.push_back(handle);
   co_return Result<void>{};
 }

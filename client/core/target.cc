@@ -68,8 +68,14 @@ Task<Result<rpc::PeerPtr>> Target::peer(OpPtr op) {
   }
 }
 
+bool Target::wrote_lately() const {
+  const Nanos last = last_written_.load(std::memory_order_relaxed);
+  return retained_bytes() > 0 || (last != 0 && core_.clock().boot() - last < kWroteLately);
+}
+
 Task<Result<rpc::Reply>> Target::call(rpc::Method method, Bytes body, Buffer payload, Buffer receive_into, OpPtr op) {
   Waits::Entry entry(core_.waits, op->name(), name, core_.clock().boot());
+  if (method == rpc::Method::kObjectWrite) last_written_.store(core_.clock().boot(), std::memory_order_relaxed);
   for (uint32_t attempt = 1;; ++attempt) {
     CO_TRY(rpc::PeerPtr p, co_await peer(op));
     rpc::CallOptions options;
@@ -159,7 +165,7 @@ Task<void> Target::reconnect(std::shared_ptr<Core> core) {
   auto self = shared_from_this();
   auto op = make_op(core, "reconnect", Caller{});
   op->unlimited();
-  while (!core->stopping() && retained_bytes() > 0 && !inactive_.load()) {
+  while (!core->stopping() && wrote_lately() && !inactive_.load()) {
     if (co_await peer(op)) co_return;
     if (!co_await pause_before_retry(op, name, 10)) co_return;
   }

@@ -30,6 +30,8 @@ struct Retained {
   uint64_t cost() const { return std::max<uint64_t>(data.size(), kBlockSize) + 256; }
 };
 
+inline constexpr Nanos kWroteLately = 90 * kSecond;     ///< longer than a target keeps a quiet session among its writers
+
 class Target : public std::enable_shared_from_this<Target> {
  public:
   Target(Core& core, OstId id);
@@ -70,6 +72,8 @@ class Target : public std::enable_shared_from_this<Target> {
   struct Resend;
   Task<Result<bool>> resend_one(std::shared_ptr<Resend> r, uint64_t wseq);
   Task<Result<void>> resend_rights(std::shared_ptr<Resend> r, InodePtr inode, Generation generation, bool force);
+  /// So lately that the target may wait for this client after a restart (storage/service/writers.h).
+  bool wrote_lately() const;
   std::vector<uint64_t> retained_keys() const;
   bool find(uint64_t wseq, Retained& out) const;
   void erase(uint64_t wseq);
@@ -85,6 +89,7 @@ class Target : public std::enable_shared_from_this<Target> {
   uint64_t incarnation_ = 0, stable_ = 0;
   std::map<uint64_t, Retained> retained_;
   Nanos last_retained_ = 0;
+  std::atomic<Nanos> last_written_{0};                  ///< boot, 0 = never
   bool resending_ = false;
   std::vector<Signal> resend_waiters_;
   bool relieving_ = false;

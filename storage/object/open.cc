@@ -45,7 +45,7 @@ Result<void> make_empty_directory(const std::string& dir) {
   for (const auto& entry : fs::directory_iterator(dir, error)) {
     const std::string name = entry.path().filename();
     if (name == "lost+found") continue;
-    if (name == "blocks" || name == "index" || name == "lock")
+    if (name == "blocks" || name == "index" || name == "lock" || name == "writers")
       return Err(Errc::kExist, fmt::format("{} is a storage target already (or its formatting was cut short): to format it anew, delete what is in it", dir));
     return Err(Errc::kNotOurs, fmt::format("{} holds other files ({}): name an empty directory", dir, name));
   }

@@ -65,6 +65,7 @@ Task<rpc::Reply> serve_fence(StatePtr s, rpc::PeerPtr peer, rpc::Request request
   if (auto stored = co_await s->store->set_fences({FenceEntry{session, (*m)->until()}}); !stored) co_return s->refuse(stored.error(), peer);
   // Complete only when what was admitted before is over.
   if ((*m)->until() != 0) co_await s->sessions.drained(session);
+  if ((*m)->until() != 0) s->writers.reported(session);
   count(s->metrics.fences);
   co_return rpc::ok(wire::EmptyT());
 }

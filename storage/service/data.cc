@@ -112,10 +112,13 @@ Task<rpc::Reply> serve_write(StatePtr s, rpc::PeerPtr peer, rpc::Request request
     s->note(done.error(), peer);
   } else {
     auto permit = co_await take_permit(s, q.length());
-    if (permit) done = co_await run_write(s, std::move(*args));
-    else done = Err(permit.error());
+    Result<void> ready = permit ? co_await s->enter_writer(peer, session) : Result<void>(std::unexpected(permit.error()));
+    if (ready && q.wseq() == 0) ready = s->gathered();
+    if (ready) done = co_await run_write(s, std::move(*args));
+    else done = std::unexpected(ready.error());
   }
   s->sessions.finish(session, write, done);
+  if (done) s->writers.wrote(session, done->wseq, s->runtime.clock().boot());
   if (!done) co_return s->refuse(done.error(), peer);
   count(s->metrics.writes);
   count(s->metrics.write_bytes, q.length());
@@ -155,6 +158,7 @@ Task<rpc::Reply> serve_commit(StatePtr s, rpc::PeerPtr peer, rpc::Request reques
   auto stable = co_await s->store->commit(asked > s->store->status().last ? WSeq() : asked);
   if (!stable) co_return s->refuse(stable.error(), peer);
   count(s->metrics.commits);
+  if (request.header.session != 0) s->writers.reported(SessionId(request.header.session));
   wire::ObjectCommitReplyT reply;
   reply.stable = stable->v;
   reply.incarnation = s->incarnation;

@@ -50,7 +50,38 @@ Result<void> ServiceState::admit(const rpc::PeerPtr& peer, const wire::Capabilit
   return verified;
 }
 
+Result<void> ServiceState::gathered() {
+  if (!writers.gathering(runtime.clock().boot())) return {};
+  return Err(Errc::kRecovering, fmt::format("it waits for {}", writers.waiting_for()));
+}
+
+/// On the peer's loop.
+Task<Result<void>> ServiceState::enter_writer(const rpc::PeerPtr& peer, SessionId session) {
+  auto* connection = std::any_cast<std::shared_ptr<Connection>>(&peer->context);
+  if (connection != nullptr && (*connection)->writer == SessionId()) {
+    (*connection)->writer = session;
+    writers.connected(session);
+    peer->on_close([weak = weak_from_this(), session](Error) {
+      if (auto s = weak.lock()) s->writers.disconnected(session);
+    });
+  }
+  co_return co_await writers.enter(session);
+}
+
 namespace {
+/// Once a second: sessions that need not be waited for any more are let go of.
+Task<void> tend_writers(std::weak_ptr<ServiceState> weak) {
+  while (co_await sleep_for(kSecond)) {
+    StatePtr s = weak.lock();
+    if (!s || !s->requests.enter()) co_return;
+    for (SessionId session : s->writers.awaited())
+      if (s->store->fenced(session)) s->writers.reported(session);
+    auto done = co_await run_blocking([&]() -> Result<void> { return s->writers.prune(s->store->stable(), s->runtime.clock().boot()); });
+    if (!done) log::error("{}: {}", s->name(), done.error().message());
+    s->requests.leave();
+  }
+}
+
 /// Passes a request on. `tied`: it came over the connection this target made to the metadata server.
 Task<rpc::Reply> dispatch(StatePtr s, rpc::PeerPtr peer, rpc::Request request, bool tied) {
   const auto method = static_cast<rpc::Method>(request.header.method);
@@ -64,6 +95,8 @@ Task<rpc::Reply> dispatch(StatePtr s, rpc::PeerPtr peer, rpc::Request request, b
   // Fences are taken at any time: they only refuse more. All else waits for what the metadata server has to say first.
   if (method == rpc::Method::kObjectFence) co_return co_await serve_fence(s, peer, std::move(request));
   if (!s->enrollment->serving()) co_return s->refuse({Errc::kRecovering, "it has not yet registered with the metadata server"}, peer);
+  if (method == rpc::Method::kObjectRead || method == rpc::Method::kObjectSeek || method == rpc::Method::kObjectStat)
+    if (auto whole = s->gathered(); !whole) co_return rpc::fail(Error(whole.error().code, fmt::format("{}: {}", s->name(), whole.error().detail)));
   switch (method) {
     case rpc::Method::kObjectWrite: co_return co_await serve_write(s, peer, std::move(request));
     case rpc::Method::kObjectRead: co_return co_await serve_read(s, peer, std::move(request));
@@ -143,6 +176,12 @@ Task<Result<std::unique_ptr<Service>>> Service::start(Runtime& runtime, rpc::Tra
   CO_TRY(s->ost, find_ost(s->options.cluster, s->options.ost));
   CO_TRY(s->store, co_await ObjectStore::open(runtime, s->ost.data, store_options(s->options)));
   s->incarnation = s->store->registration().incarnation;
+  const config::Settings& settings = s->options.cluster.settings;
+  const Nanos evicted = static_cast<Nanos>(settings.lease_term + 2 * settings.lease_skew) * kMillisecond;
+  if (auto loaded = s->writers.load(s->ost.data, s->store->registration().clean, s->started, evicted + kEvictionTakes); !loaded) {
+    (void)co_await s->store->close();
+    co_return Err(loaded.error());
+  }
 
   std::weak_ptr<ServiceState> weak = s;
   rpc::ServerOptions listen{.address = s->ost.address, .cluster_id = s->options.cluster.id, .key = s->options.key, .incarnation = s->incarnation};
@@ -167,6 +206,7 @@ Task<Result<std::unique_ptr<Service>>> Service::start(Runtime& runtime, rpc::Tra
   s->ready.store(true, std::memory_order_release);
   s->enrollment->start();
   open_metrics(s);
+  runtime.loop(0).spawn(tend_writers(weak));
   runtime.loop(0).spawn(watch_requests(weak, static_cast<Nanos>(s->options.cluster.settings.oss_parked_request) * kMillisecond));
   log::info("{}: {} listens on {}; it serves when the metadata server at {} has answered", s->name(), s->ost.data, s->server->address(), fmt::join(mds, ", "));
   co_return std::unique_ptr<Service>(new Service(std::move(s)));

@@ -11,11 +11,14 @@
 #include "storage/service/metrics.h"
 #include "storage/service/service.h"
 #include "storage/service/session_table.h"
+#include "storage/service/writers.h"
 
 namespace nacre::storage {
 
 /// Bytes of data requests in progress on one loop; more wait. 128 requests of 1 MiB keep any disk busy.
 inline constexpr uint64_t kMaxDataBytes = 128ull << 20;
+/// The metadata server evicts a silent client when its lease is over; then it is no longer waited for.
+inline constexpr Nanos kEvictionTakes = 5 * kSecond;
 /// A reply of so many ObjectStat (40 bytes each) stays below wire::kMaxBody.
 inline constexpr size_t kMaxStatsPerRequest = 50'000;
 /// Refused requests that are logged per second; all are counted.
@@ -24,9 +27,10 @@ inline constexpr uint32_t kMaxRefusalsLogged = 5;
 /// Of one connection, in Peer::context.
 struct Connection {
   CapabilityCache capabilities;
+  SessionId writer;  ///< that is counted in Writers as connected
 };
 
-struct ServiceState {
+struct ServiceState : std::enable_shared_from_this<ServiceState> {
   Runtime& runtime;
   ServiceOptions options;
   config::OstServer ost;
@@ -35,6 +39,7 @@ struct ServiceState {
   std::unique_ptr<Enrollment> enrollment;
   std::unique_ptr<rpc::Server> server;
   SessionTable sessions;
+  Writers writers;
   Metrics metrics;
   Gate requests;
   Watch under_way;
@@ -55,6 +60,10 @@ struct ServiceState {
   void note(const Error& e, const rpc::PeerPtr& peer);
   /// Counts the error, puts the target's name before its detail.
   rpc::Reply refuse(Error e, const rpc::PeerPtr& peer);
+  /// kRecovering while clients have yet to send again what an unclean stop may have lost: older data must not be seen or built upon.
+  Result<void> gathered();
+  /// Before a write is acknowledged: its session will be waited for after an unclean stop.
+  Task<Result<void>> enter_writer(const rpc::PeerPtr& peer, SessionId session);
   /// Verifies the capability; its fields may be used afterwards.
   Result<void> admit(const rpc::PeerPtr& peer, const wire::Capability* cap, const ObjectId& object, uint8_t mode);
 };

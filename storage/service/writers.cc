@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "storage/service/writers.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <fstream>
+
+#include <fmt/ranges.h>
+
+#include "common/log/log.h"
+#include "common/runtime/loop.h"
+
+namespace nacre::storage {
+namespace {
+constexpr std::string_view kHead = "nacre writers 1\n";
+constexpr size_t kNamed = 8;
+
+Result<void> write_synced(const std::string& path, std::string_view content) {
+  const std::string fresh = path + ".new";
+  const int fd = ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  if (fd < 0) return Err(from_errno(errno), fmt::format("{} can't be made: {}", fresh, std::strerror(errno)));
+  const bool good = ::write(fd, content.data(), content.size()) == static_cast<ssize_t>(content.size()) && ::fsync(fd) == 0;
+  const int err = errno;
+  ::close(fd);
+  if (!good) return Err(Errc::kIo, fmt::format("{} can't be written: {}", fresh, std::strerror(err)));
+  if (::rename(fresh.c_str(), path.c_str()) != 0) return Err(from_errno(errno), fmt::format("{} can't be replaced: {}", path, std::strerror(errno)));
+  const int dir = ::open(path.substr(0, path.rfind('/')).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (dir < 0) return Err(from_errno(errno), fmt::format("the directory of {} can't be opened: {}", path, std::strerror(errno)));
+  const bool synced = ::fsync(dir) == 0;
+  ::close(dir);
+  if (!synced) return Err(Errc::kIo, fmt::format("the directory of {} can't be synced", path));
+  return {};
+}
+}  // namespace
+
+Result<void> Writers::load(const std::string& directory, bool clean, Nanos now, Nanos limit) {
+  path_ = directory + "/writers";
+  std::ifstream in(path_, std::ios::binary);
+  if (!in || clean) return write_synced(path_, kHead);
+  std::string line;
+  if (!std::getline(in, line) || line + "\n" != kHead) return Err(Errc::kCorrupt, fmt::format("{} is damaged: remove it if all clients have been unmounted since the target stopped", path_));
+  while (std::getline(in, line)) {
+    uint64_t session = 0;
+    auto [end, ec] = std::from_chars(line.data(), line.data() + line.size(), session);
+    if (ec != std::errc() || end != line.data() + line.size() || stored_.size() >= kMaxSessions) return Err(Errc::kCorrupt, fmt::format("{} is damaged: remove it if all clients have been unmounted since the target stopped", path_));
+    stored_.insert(SessionId(session));
+    known_[SessionId(session)].at = now;
+  }
+  awaited_ = stored_;
+  until_ = now + limit;
+  gathering_.store(!awaited_.empty());
+  return {};
+}
+
+Result<void> Writers::store(const std::set<SessionId>& sessions) {
+  std::string content(kHead);
+  for (SessionId s : sessions) content += fmt::format("{}\n", s.v);
+  return write_synced(path_, content);
+}
+
+Task<Result<void>> Writers::enter(SessionId session) {
+  {
+    std::lock_guard lock(mutex_);
+    if (stored_.contains(session)) co_return Result<void>{};
+  }
+  co_return co_await run_blocking([this, session]() -> Result<void> {
+    std::lock_guard file(file_mutex_);
+    std::set<SessionId> wanted;
+    {
+      std::lock_guard lock(mutex_);
+      if (stored_.contains(session)) return {};
+      known_.try_emplace(session);
+      for (const auto& [s, info] : known_) wanted.insert(s);  // all that wait for this mutex are in it already, or come next
+    }
+    NACRE_CHECK_OK(store(wanted));
+    std::lock_guard lock(mutex_);
+    stored_ = std::move(wanted);
+    return {};
+  });
+}
+
+void Writers::wrote(SessionId session, WSeq wseq, Nanos now) {
+  std::lock_guard lock(mutex_);
+  Info& info = known_[session];
+  info.last = std::max(info.last, wseq);
+  info.at = now;
+}
+
+void Writers::connected(SessionId session) {
+  std::lock_guard lock(mutex_);
+  ++known_[session].connections;
+}
+
+void Writers::disconnected(SessionId session) {
+  std::lock_guard lock(mutex_);
+  auto it = known_.find(session);
+  if (it != known_.end() && it->second.connections > 0) --it->second.connections;
+}
+
+Result<void> Writers::prune(WSeq stable, Nanos now) {
+  std::lock_guard file(file_mutex_);
+  std::set<SessionId> left;
+  {
+    std::lock_guard lock(mutex_);
+    if (gathering_.load()) return {};
+    size_t gone = 0;
+    for (auto it = known_.begin(); it != known_.end();) {
+      const Info& i = it->second;
+      if (i.last <= stable && (i.connections == 0 || now - i.at > kQuiet)) {
+        gone += stored_.erase(it->first);
+        it = known_.erase(it);
+      } else {
+        left.insert(it++->first);
+      }
+    }
+    if (gone == 0) return {};
+    for (SessionId s : left) stored_.insert(s);
+  }
+  return store(left);
+}
+
+bool Writers::gathering(Nanos now) {
+  if (!gathering_.load(std::memory_order_acquire)) return false;
+  std::lock_guard lock(mutex_);
+  if (awaited_.empty() || now >= until_) {
+    if (!awaited_.empty()) log::warn("{} clients that had written here said nothing since the start: what they held is lost (sessions {})", awaited_.size(), fmt::join(awaited_, ", "));
+    awaited_.clear();
+    gathering_.store(false, std::memory_order_release);
+    return false;
+  }
+  return true;
+}
+
+void Writers::reported(SessionId session) {
+  if (!gathering_.load(std::memory_order_acquire)) return;
+  std::lock_guard lock(mutex_);
+  awaited_.erase(session);
+  if (awaited_.empty()) gathering_.store(false, std::memory_order_release);
+}
+
+std::vector<SessionId> Writers::awaited() const {
+  std::lock_guard lock(mutex_);
+  return {awaited_.begin(), awaited_.end()};
+}
+
+std::string Writers::waiting_for() const {
+  std::lock_guard lock(mutex_);
+  std::vector<uint64_t> some;
+  for (SessionId s : awaited_)
+    if (some.size() < kNamed) some.push_back(s.v);
+  return fmt::format("{} clients to send again what was not yet stable (sessions {}{})", awaited_.size(), fmt::join(some, ", "), awaited_.size() > kNamed ? ", …" : "");
+}
+
+}  // namespace nacre::storage
