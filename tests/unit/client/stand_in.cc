@@ -147,12 +147,33 @@ void StandInOst::truncate(const ObjectId& object, uint64_t size) {
   if (auto it = objects_.find(object); it != objects_.end() && it->second.bytes.size() > size) it->second.bytes.resize(size);
 }
 
+void StandInOst::seal(const ObjectId& object, bool on) {
+  std::lock_guard lock(mutex_);
+  if (on) sealed_.insert(object);
+  else sealed_.erase(object);
+}
+
 rpc::Reply StandInOst::serve(rpc::PeerPtr, const rpc::Request& request) {
   ++served_[request.header.method];
   switch (static_cast<rpc::Method>(request.header.method)) {
     case rpc::Method::kObjectWrite: return write(request);
     case rpc::Method::kObjectRead: return read(request);
     case rpc::Method::kObjectSeek: return seek(request);
+    case rpc::Method::kObjectStat: {
+      wire::ObjectStatReplyT r;
+      auto q = decode<wire::ObjectStatRequestT>(request.body);
+      for (const auto& ref : q->objects) {
+        auto it = objects_.find(to_id(ref));
+        if (it == objects_.end()) {
+          r.stats.emplace_back();
+          continue;
+        }
+        uint64_t last = 0;
+        for (const auto& [block, wseq] : it->second.block_wseq) last = std::max(last, wseq);
+        r.stats.emplace_back(it->second.bytes.size(), it->second.data_blocks.size() * kBlockSize, static_cast<int64_t>(last), last, true);
+      }
+      return rpc::ok(r);
+    }
     case rpc::Method::kObjectCommit: {
       stable_objects_ = objects_;
       stable_ = wseq_;
@@ -178,7 +199,7 @@ rpc::Reply StandInOst::write(const rpc::Request& request) {
   auto r = decode<wire::ObjectWriteRequestT>(request.body);
   if (!r || !r->object) return rpc::fail(Error(Errc::kProtocol));
   ObjectId id = to_id(*r->object);
-  if (tombstones_.contains(id)) return rpc::fail(Error(Errc::kStaleGeneration));
+  if (tombstones_.contains(id) || (sealed_.contains(id) && r->wseq == 0)) return rpc::fail(Error(Errc::kStaleGeneration));
   if (auto ok = check_cap(r->cap.get(), id, wire::kCapWrite, expired_before); !ok) return rpc::fail(ok.error());
   if (r->length != request.payload.size() || wire::range_sums(id, r->offset, request.payload.span()) != r->sums) return rpc::fail(Error(Errc::kChecksum));
   if (auto it = dedup_.find({request.header.session, r->write_id}); it != dedup_.end()) return rpc::Reply{Errc::kOk, {}, it->second, {}};

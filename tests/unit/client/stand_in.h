@@ -79,6 +79,7 @@ class StandInOst : public StandIn {
   void set_always_stable(bool on) { always_stable_ = on; }
   bool exists(const ObjectId& object) const;
   uint64_t size(const ObjectId& object) const;
+  void seal(const ObjectId& object, bool on); ///< takes no new writes
   void destroy(const ObjectId& object);       ///< leaves a tombstone: later requests get kStaleGeneration
   void truncate(const ObjectId& object, uint64_t size);
   int resent() const { return resent_; }
@@ -99,7 +100,7 @@ class StandInOst : public StandIn {
   rpc::Reply read(const rpc::Request& request);
   rpc::Reply seek(const rpc::Request& request);
   std::map<ObjectId, Object> objects_, stable_objects_;
-  std::set<ObjectId> tombstones_;
+  std::set<ObjectId> tombstones_, sealed_;
   std::map<std::pair<uint64_t, uint64_t>, Bytes> dedup_;
   uint64_t wseq_ = 0, stable_ = 0;
   bool always_stable_ = false;
@@ -120,6 +121,8 @@ class StandInMds : public StandIn {
   void evict();                               ///< all sessions
   void set_ost_state(uint32_t ost, uint8_t state);
   void truncate_elsewhere(Ino ino);           ///< another client's O_TRUNC: generation + 1
+  std::vector<uint8_t> migrate_steps() const; ///< in the order in which they were asked for
+  void lose_migrations();                     ///< as a restart, a cut or the time limit do
   void hold_lock(Ino ino, uint64_t owner);    ///< somebody else's exclusive flock
   void drop_lock(Ino ino, uint64_t owner);    ///< and its end: waiters are granted by push
   std::vector<uint64_t> reclaimed_handles() const;
@@ -146,6 +149,8 @@ class StandInMds : public StandIn {
   rpc::Reply session_open(rpc::PeerPtr peer, const rpc::Request& request);
   rpc::Reply lock(rpc::PeerPtr peer, const rpc::Request& request);
   rpc::Reply set_attributes(const rpc::Request& request);
+  rpc::Reply migrate(const rpc::Request& request);
+  void seal(const File& f, bool on);
   rpc::Reply open_reply(File& file, uint64_t handle, uint32_t flags, bool created, uint64_t session);
   File* file(uint64_t ino);
   std::unique_ptr<wire::AttrT> glimpse(File& f) const;
@@ -165,6 +170,10 @@ class StandInMds : public StandIn {
   std::map<uint64_t, std::vector<Waiting>> waiting_;
   struct Token { uint64_t token, session, handle; };
   std::map<uint64_t, Token> append_tokens_;   // by inode
+  struct Move { schema::LayoutT target; bool sealed = false; };
+  std::map<uint64_t, Move> moves_;            // by inode
+  std::map<uint64_t, uint32_t> shadows_;
+  std::vector<uint8_t> migrate_steps_;
   std::vector<uint64_t> reclaimed_;
   size_t reclaimed_locks_ = 0;
   std::vector<wire::CloseRequestT> closes_;

@@ -157,6 +157,58 @@ void StandInMds::new_generation(File& f) {
       if (ost->id == ref.ost.v) ost->destroy(ref.object);
 }
 
+std::vector<uint8_t> StandInMds::migrate_steps() const {
+  std::lock_guard lock(mutex_);
+  return migrate_steps_;
+}
+
+void StandInMds::lose_migrations() {
+  std::lock_guard lock(mutex_);
+  for (auto& [ino, move] : moves_) seal(*file(ino), false);
+  moves_.clear();
+}
+
+void StandInMds::seal(const File& f, bool on) {
+  for (auto& ref : layout::used_objects(f.layout, Ino(f.attr.ino))) osts_.at(ref.ost.v)->seal(ref.object, on);
+}
+
+/// The next target for every stripe, and a generation that was never there.
+rpc::Reply StandInMds::migrate(const rpc::Request& request) {
+  auto q = must_decode<wire::MigrateRequestT>(request);
+  auto f = file(q.ino);
+  if (!f) return fail(Error(Errc::kStale));
+  migrate_steps_.push_back(q.step);
+  auto move = moves_.find(q.ino);
+  if (q.step != 4 && (q.step != 1 || q.token != 0) && (move == moves_.end() || move->second.target.generation != q.token)) return fail(Error(Errc::kStale, "the migration is over"));
+  if (q.step == 1 && q.token == 0) {
+    Move fresh{f->layout, false};
+    fresh.target.generation = shadows_[q.ino] = std::max(f->layout.generation, shadows_[q.ino]) + 1;
+    for (auto& c : fresh.target.components)
+      for (auto& ost : c->osts) ost = (ost + 1) % static_cast<uint32_t>(osts_.size());
+    move = moves_.insert_or_assign(q.ino, std::move(fresh)).first;
+  }
+  if (q.step == 4) {
+    if (move != moves_.end()) seal(*f, false), moves_.erase(move);
+    return ok(wire::MigrateReplyT{});
+  }
+  wire::MigrateReplyT out;
+  out.token = move->second.target.generation;
+  out.source = std::make_unique<schema::LayoutT>(f->layout);
+  out.target = std::make_unique<schema::LayoutT>(move->second.target);
+  File shadow = *f;
+  shadow.layout = move->second.target;
+  out.target_cap = capability(shadow, request.header.session, wire::kCapRead | wire::kCapWrite);
+  if (q.step == 2) seal(*f, move->second.sealed = true);
+  if (q.step == 3) {
+    const auto old = layout::used_objects(f->layout, Ino(q.ino));
+    f->layout = move->second.target;
+    moves_.erase(move);
+    for (auto& ref : old) osts_.at(ref.ost.v)->destroy(ref.object);
+  }
+  out.attr = glimpse(*f);
+  return ok(out);
+}
+
 rpc::Reply StandInMds::serve(rpc::PeerPtr peer, const rpc::Request& request) {
   auto method = static_cast<rpc::Method>(request.header.method);
   if (method == rpc::Method::kSessionOpen) return session_open(peer, request);
@@ -374,10 +426,18 @@ rpc::Reply StandInMds::execute(rpc::PeerPtr peer, const rpc::Request& request) {
       names_[std::string(as_text(r.new_name))] = ino;
       return ok(wire::EmptyT{});
     }
+    case M::kMigrate: return migrate(request);
+    case M::kLayoutGet: {
+      auto r = must_decode<wire::LayoutGetRequestT>(request);
+      wire::LayoutGetReplyT out;
+      if (auto f = file(r.ino)) out.layout = std::make_unique<schema::LayoutT>(f->layout);
+      return ok(out);
+    }
     case M::kLayoutGrant: {
       auto r = must_decode<wire::LayoutRequestT>(request);
       auto f = file(r.ino);
       if (!f) return fail(Error(Errc::kStale));
+      if (auto move = moves_.find(r.ino); r.write && move != moves_.end() && move->second.sealed) return fail(Error(Errc::kRetryLater));
       auto h = handles_.find({session, r.handle});
       if (h == handles_.end()) return fail(Error(Errc::kBadF));
       if (r.write) instantiate(*f, r.offset, r.length);
