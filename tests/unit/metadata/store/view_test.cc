@@ -39,7 +39,8 @@ TEST_F(ViewTest, ScanAndGetSeeOwnRowsAboveTheTurnsAboveTheStored) {
   own.put(Family::kMeta, "aa", "2");
   own.put(Family::kInode, "aaa", "another family");
   View all(*s->store, Tier::kFull, &own, &turn);
-  EXPECT_EQ(rows(all, "a", "z"), "a=0 aa=2 b=1 c=2 cc=1 d=0 super=" + *must(s->view().get(Family::kMeta, "super")) + " ");
+  EXPECT_EQ(rows(all, "a", "l"), "a=0 aa=2 b=1 c=2 cc=1 d=0 ") << "the server's own rows follow";
+  EXPECT_EQ(rows(all, "super", "z"), "super=" + *must(s->view().get(Family::kMeta, "super")) + " ");
   EXPECT_EQ(rows(all, "a", "z", 3), "a=0 aa=2 b=1 ");
   EXPECT_EQ(rows(all, "aa", "cc"), "aa=2 b=1 c=2 ");
   EXPECT_EQ(rows(View(*s->store, Tier::kFull, nullptr, &turn), "a", "f"), "a=0 b=1 cc=1 d=0 e=1 ");
