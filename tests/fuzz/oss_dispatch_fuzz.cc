@@ -176,7 +176,7 @@ class Sequence {
     for (size_t n = in_.ConsumeIntegralInRange<size_t>(0, 4); n > 0; --n) {
       auto c = std::make_unique<wire::ObjectCommandT>();
       if (!rarely()) c->object = std::make_unique<schema::ObjectRef>(to_ref(object()));
-      c->kind = rarely() ? in_.ConsumeIntegral<uint8_t>() : in_.ConsumeIntegralInRange<uint8_t>(wire::kCmdDestroy, wire::kCmdAllocate);
+      c->kind = rarely() ? in_.ConsumeIntegral<uint8_t>() : in_.ConsumeIntegralInRange<uint8_t>(wire::kCmdDestroy, wire::kCmdUnseal);
       c->offset = offset();
       c->length = rarely() ? number() : in_.ConsumeIntegralInRange<uint64_t>(0, 2 * kChunkSize);
       c->command = rarely() ? number() % kLastNumber : in_.ConsumeIntegralInRange<uint64_t>(0, 50);
