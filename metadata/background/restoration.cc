@@ -17,10 +17,23 @@ void Restoration::seen(const wire::OstRegisterRequestT& q) {
   high_.epoch = std::max(high_.epoch, q.max_epoch);
 }
 
+bool Restoration::give_up(OstId ost) {
+  if (!active() || p_.registry.has(ost)) return false;
+  std::lock_guard guard(mutex_);
+  if (std::erase(p_.configured, ost) == 0) return false;
+  log::warn("restored metadata: an administrator gave up ost{}, which is not on record: numbers that only it has seen are given out again", ost.v);
+  return true;
+}
+
+std::vector<OstId> Restoration::silent() const {
+  std::lock_guard guard(mutex_);
+  return p_.registry.silent(p_.configured);
+}
+
 std::vector<std::string> Restoration::waiting_for() const {
   std::vector<std::string> out;
   if (!active()) return out;
-  for (OstId id : p_.registry.silent(p_.configured)) out.push_back(fmt::format("ost{} to say which numbers it has seen", id.v));
+  for (OstId id : silent()) out.push_back(fmt::format("ost{} to say which numbers it has seen", id.v));
   if (out.empty()) out.emplace_back(doing_.load());
   return out;
 }
@@ -28,12 +41,12 @@ std::vector<std::string> Restoration::waiting_for() const {
 Task<Result<void>> Restoration::wait_for_targets() {
   Clock& clock = p_.runtime.clock();
   for (Nanos reported = 0;;) {
-    const auto silent = p_.registry.silent(p_.configured);
-    if (silent.empty()) co_return Result<void>{};
+    const auto missing = silent();
+    if (missing.empty()) co_return Result<void>{};
     if (reported == 0 || clock.boot() - reported >= kRestoreReport) {
       reported = std::max<Nanos>(clock.boot(), 1);
       std::string names;
-      for (OstId id : silent) names += fmt::format(" ost{}", id.v);
+      for (OstId id : missing) names += fmt::format(" ost{}", id.v);
       log::warn("the metadata was restored from a backup: nothing is served until{} said which numbers they have seen; 'nacre ost deactivate' gives up one that won't come back", names);
     }
     CO_CHECK_OK(co_await sleep_for(kRestorePoll));

@@ -45,6 +45,8 @@ class Restoration {
   bool active() const { return active_.load(); }
   /// What a target says as it registers; before it counts as up. Any loop.
   void seen(const wire::OstRegisterRequestT& request);
+  /// A target of the cluster file that is not on record is not waited for any more. False if it isn't such a one. Any loop.
+  bool give_up(OstId ost);
   /// "ost1 has not said …", for status and log; empty when nothing is waited for.
   std::vector<std::string> waiting_for() const;
   /// Returns when the server may serve: at once if the database isn't a restored one. Errors: the journal's, kShutdown.
@@ -59,7 +61,8 @@ class Restoration {
   Parts p_;
   std::atomic<bool> active_;
   std::atomic<const char*> doing_{"waiting for storage targets"};
-  mutable std::mutex mutex_;
+  std::vector<OstId> silent() const;
+  mutable std::mutex mutex_;              ///< high_, p_.configured
   Highest high_;
 };
 

@@ -73,6 +73,7 @@ Task<Result<Bytes>> client_evict(Core& core, CallPtr call) {
 
 Task<Result<Bytes>> ost_set_state(Core& core, CallPtr call) {
   CO_TRY(auto q, decode<wire::OstSetStateRequestT>(call->request.body));
+  if (q.state == wire::kOstInactive && core.restoration->give_up(OstId(q.ost))) co_return encode(wire::EmptyT{});
   CO_CHECK_OK(co_await core.registry->set_state(OstId(q.ost), q.state));
   co_return encode(wire::EmptyT{});
 }

@@ -63,11 +63,18 @@ TEST_F(RestoreTest, ATargetThatIsGivenUpIsNotWaitedFor) {
   ASSERT_TRUE(world.backup("backup"));
   ost->down();
   ASSERT_TRUE(world.restore("backup"));
+  world.configure_ost(5);  // of the cluster file, but added after the backup
   world.start_server();
   TestClient admin(world);
   ASSERT_TRUE(admin.connect(wire::kRoleAdmin));
+  EXPECT_EQ(world.core().restoration->waiting_for().size(), 2u);
   wire::OstSetStateRequestT q;
   q.state = wire::kOstInactive;
+  ASSERT_TRUE(admin.call<rpc::Method::kOstSetState>(q));
+  EXPECT_EQ(world.core().restoration->waiting_for().size(), 1u);
+  q.ost = 6;
+  EXPECT_EQ(admin.call<rpc::Method::kOstSetState>(q).error().code, Errc::kNoEnt);
+  q.ost = 5;
   ASSERT_TRUE(admin.call<rpc::Method::kOstSetState>(q));
   EXPECT_TRUE(world.eventually([&] { return !world.core().restoration->active(); }));
 }

@@ -102,6 +102,11 @@ class World {
     EXPECT_TRUE(made) << made.error().message();
     return made.has_value();
   }
+  void configure_ost(uint32_t id) {
+    config::OstServer o;
+    o.id = id;
+    options_.cluster.osts.push_back(std::move(o));
+  }
   /// Kills the server and puts the backup in the place of its metadata.
   bool restore(const std::string& name) {
     stop_server(false);
