@@ -116,7 +116,7 @@ Result<std::string> ask_client(const std::string& device, uint32_t owner, Contro
   socklen_t size = 0;
   const sockaddr_un a = address_of(device, size);
   if (::connect(fd, reinterpret_cast<const sockaddr*>(&a), size) != 0)
-    return Err(Errc::kDisconnected, "no client answers for this mount: it is dead, or was mounted in another network namespace");
+    return Err(Errc::kDisconnected, "no client answers for this mount: it is dead, or runs in another network namespace");
   uint32_t user = 0;
   if (!peer_user(fd, user) || user != owner) return Err(Errc::kPerm, fmt::format("what answers for this mount runs as user {}, not as its owner {}", user, owner));
   if (!send_all(fd, question == ControlQuestion::kStatus ? "status\n" : "abort\n")) return Err(Errc::kDisconnected, "the client went away");

@@ -6,9 +6,11 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "client/fuse/ioctl.h"
 #include "client/mount/control.h"
 #include "client/mount/point.h"
 #include "tools/nacre/commands.h"
+#include "tools/nacre/connect.h"
 #include "tools/nacre/output.h"
 
 namespace nacre::cli {
@@ -31,10 +33,20 @@ Result<mount::MountLine> mount_at(const std::string& path) {
   return found;
 }
 
+/// Beside the mount; through it where the socket can't be reached, as from a container with a network of its own.
+Result<std::string> ask_status(const mount::MountLine& m) {
+  auto text = mount::ask_client(m.device, m.user, mount::ControlQuestion::kStatus);
+  if (text || text.error().code != Errc::kDisconnected || mount::is_dead_mount(m.point)) return text;
+  auto through = connect_mount(m.point);
+  if (!through) return text;
+  NACRE_TRY(Bytes answer, (*through)->call_raw(static_cast<rpc::Method>(fuse::kIoctlClientStatus), {}));
+  return std::string(answer.begin(), answer.end());
+}
+
 /// A client's answer, and what is known without it. `text` is from another process: what is missing in it is shown as absent.
 json status_of(const mount::MountLine& m) {
   json out = {{"mount_point", m.point}, {"source", m.source}};
-  auto text = mount::ask_client(m.device, m.user, mount::ControlQuestion::kStatus);
+  auto text = ask_status(m);
   json answer = text ? json::parse(*text, nullptr, false) : json();
   const bool ok = answer.is_object();
   out["state"] = !ok ? "dead" : answer.value("evicted", false) ? "evicted" : "serving";
