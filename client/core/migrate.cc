@@ -159,7 +159,9 @@ class Mover {
       auto data = co_await fs_.lseek(file_, at, Seek::kData, caller_);
       if (!data && data.error().code == Errc::kNxio) break;
       if (!data) co_return data;
-      CO_TRY(uint64_t end, co_await fs_.lseek(file_, *data, Seek::kHole, caller_));
+      auto hole = co_await fs_.lseek(file_, *data, Seek::kHole, caller_);
+      if (!hole && hole.error().code == Errc::kNxio) break;  // cut in the meantime
+      CO_TRY(uint64_t end, std::move(hole));
       for (at = *data; at < end;) {
         const uint64_t n = std::min<uint64_t>(end - at, kWindow * kMaxIo);
         CO_TRY(auto pieces, layout::split(*state_.source, at, n, kMaxIo));

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <future>
@@ -28,7 +29,8 @@ constexpr uint32_t kPage = 1000;
 constexpr Nanos kServerPatience = 90 * kSecond;   // with a server that doesn't answer, for one request
 constexpr Nanos kConnectPatience = 30 * kSecond;
 constexpr auto kEmptyWait = 120s;                 // for the last destructions: one round of the server, a second txg, a busy disk
-constexpr int kMaxRounds = 100;                   // over all files; each finds what came to the target during the one before
+constexpr int kMaxRounds = 1000;                  // over all files; each finds what came to the target during the one before
+constexpr int kBusyRounds = 60;                   // without any progress, a second each: others are moving the files
 constexpr size_t kShownFailures = 20;
 
 std::atomic<bool> interrupted{false};
@@ -101,7 +103,7 @@ class Session {
   std::unique_ptr<client::Filesystem> fs_;
 };
 
-struct Failure { uint64_t ino = 0; std::string path, why; };
+struct Failure { uint64_t ino = 0; std::string path, why; bool busy = false; };
 
 class Drain {
  public:
@@ -113,11 +115,17 @@ class Drain {
     state.state = wire::kOstDraining;
     NACRE_TRY(auto set, mds_.call<rpc::Method::kOstSetState>(state));
     (void)set;
-    for (int round = 0; round < kMaxRounds; ++round) {
+    for (int round = 0, idle = 0; round < kMaxRounds; ++round) {
       const uint64_t before = moved;
       failures.clear();
       NACRE_CHECK_OK(round_over_files());
-      if (moved == before) break;  // what is left can't be moved
+      if (moved != before) {
+        idle = 0;
+        continue;
+      }
+      const bool busy = std::any_of(failures.begin(), failures.end(), [](const Failure& f) { return f.busy; });
+      if (!busy || ++idle > kBusyRounds) break;  // what is left can't be moved
+      std::this_thread::sleep_for(1s);
     }
     if (failures.empty()) NACRE_CHECK_OK(wait_empty());
     if (progress_) fmt::print(stderr, "\r\033[K");
@@ -154,7 +162,7 @@ class Drain {
         ++moved;
         bytes += r->attr ? r->attr->size : 0;
       } else if (r.error().code != Errc::kStale && r.error().code != Errc::kNoEnt) {  // else it was removed in the meantime
-        failures.push_back({inos[i], path_of(inos[i]), r.error().message()});
+        failures.push_back({inos[i], path_of(inos[i]), r.error().message(), r.error().code == Errc::kBusy});
       }
     }
     if (progress_) fmt::print(stderr, "\r\033[Kost{}: {} files moved, {} objects left", ost_, moved, left);
