@@ -14,8 +14,8 @@ Result<bool> Settler::settle(const schema::InodeRecordT& stored, schema::InodeRe
     if (told->size == 0 && told->allocated == 0 && told->changed == 0) return false;  // nothing was written
     return apply_glimpse(record, *told);
   }
-  // A glimpse from before a truncation says what was there before it.
-  if (seen.glimpse && seen.cuts == p_.opens.cuts(ino)) return apply_glimpse(record, *seen.glimpse);
+  // A glimpse from before a truncation says what was there before it; one to nothing has given the file other objects.
+  if (seen.glimpse && seen.cuts == p_.opens.cuts(ino) && seen.glimpse->is_of(stored)) return apply_glimpse(record, *seen.glimpse);
   return Err(Errc::kAgain);
 }
 

@@ -62,7 +62,7 @@ Result<wire::AttrT> attr_of(OpContext& ctx, const schema::InodeRecordT& r) {
   const Glimpse* g = ctx.glimpse(Ino(r.ino));
   if (!g) return ctx.park({Park::Kind::kGlimpse, {Ino(r.ino)}, 0});
   schema::InodeRecordT shown = r;
-  apply_glimpse(shown, *g);
+  if (g->is_of(r)) apply_glimpse(shown, *g);  // else it was emptied since: the record is true of that moment
   return plain_attr(ctx, shown);
 }
 

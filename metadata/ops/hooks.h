@@ -23,6 +23,8 @@ struct Glimpse {
   uint64_t size = 0;       ///< max over objects of layout::file_end
   uint64_t allocated = 0;  ///< sum, bytes
   Nanos changed = 0;       ///< newest object.changed, 0 = no object
+  uint32_t generation = 0; ///< of the layout whose objects were asked: it says nothing of a file that has another now; 0 = not known
+  bool is_of(const schema::InodeRecordT& r) const { return generation == 0 || !r.layout || generation == r.layout->generation; }
 };
 
 /// Why an operation can't go on: what has to happen before it is run again from its start.

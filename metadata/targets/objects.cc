@@ -11,6 +11,7 @@ namespace nacre::mds {
 
 Glimpse glimpse_of(const schema::InodeRecordT& record, const std::vector<layout::StripeRef>& objects, const wire::ObjectStat* stats) {
   Glimpse out{Ino(record.ino)};
+  if (record.layout) out.generation = record.layout->generation;
   for (size_t i = 0; i < objects.size(); ++i) {
     const wire::ObjectStat& s = stats[i];
     if (!s.exists()) continue;
@@ -115,7 +116,8 @@ Task<Result<std::vector<Glimpse>>> Objects::glimpse(std::vector<Ino> inos, Nanos
   std::vector<Glimpse> out;
   size_t at = 0;
   for (size_t i = 0; i < inos.size(); ++i) {
-    out.push_back(each[i].empty() ? Glimpse{inos[i]} : glimpse_of(found[i], each[i], stats.data() + at));
+    found[i].ino = inos[i].v;  // also of one that is gone
+    out.push_back(glimpse_of(found[i], each[i], stats.data() + at));
     at += each[i].size();
   }
   co_return out;

@@ -57,6 +57,28 @@ TEST_F(FileTest, SizeIsGlimpsedWhileOpenAndSettledAtClose) {
   EXPECT_EQ(stats(), before) << "the closer knew everything, and afterwards the record is the truth";
 }
 
+TEST_F(FileTest, ACloseThatAsksTheObjectsDoesNotUndoATruncationOfThatMoment) {
+  const Ino ino = make();
+  StandInOst& ost = ost_of(layout, 0, 0);
+  ost.write(object(ino), 7000);
+  ost.hold_stats(true);
+  const size_t before = stats();
+  wire::CloseRequestT q;
+  q.ino = ino.v;
+  q.handle = 1;
+  q.unsure = true;
+  auto closing = std::async(std::launch::async, [&] { return a.call<rpc::Method::kClose>(q, 3, 1); });
+  ASSERT_TRUE(world.eventually([&] { return stats() > before; }));
+  auto emptied = a.truncate(ino, 0);
+  ASSERT_TRUE(emptied) << emptied.error().message();
+  ost.hold_stats(false);
+  auto closed = closing.get();
+  ASSERT_TRUE(closed) << closed.error().message();
+  auto seen = b.stat(ino);
+  EXPECT_EQ(seen->size, 0u);
+  EXPECT_EQ(seen->allocated, 0u);
+}
+
 TEST_F(FileTest, TheLastOfSeveralWritersSettles) {
   const Ino ino = make();
   ASSERT_TRUE(b.open(ino, 1, O_WRONLY));

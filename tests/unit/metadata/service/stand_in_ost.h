@@ -55,6 +55,8 @@ class StandInOst {
   struct Highest { uint64_t ino = 0, command = 0, session = 0; };
   Highest highest;  ///< what it says from its next up() on
   void refuse_space(bool on) { state_->no_space = on; }
+  /// Answers to stats wait while it is on; stats() counts them when they arrive.
+  void hold_stats(bool on) { state_->hold_stats = on; }
   void refuse_commands(bool on) { state_->no_commands = on; }
   /// The object is lost, as with its index.
   void forget(const ObjectId& object) {
@@ -114,7 +116,7 @@ class StandInOst {
     uint64_t wseq = 0;
     std::atomic<size_t> stats{0};
     std::vector<wire::ScrubBad> bad;
-    std::atomic<bool> no_space{false}, no_commands{false};
+    std::atomic<bool> no_space{false}, no_commands{false}, hold_stats{false};
   };
   using StatePtr = std::shared_ptr<State>;
   using Beating = std::shared_ptr<std::atomic<bool>>;
@@ -181,7 +183,11 @@ class StandInOst {
   static Task<rpc::Reply> handle(StatePtr state, rpc::PeerPtr peer, rpc::Request q) {
     if (peer->info().role != wire::kRoleMds) co_return rpc::fail(Error(Errc::kPerm));
     switch (static_cast<rpc::Method>(q.header.method)) {
-      case rpc::Method::kObjectStat: co_return stat_all(*state, *decode<wire::ObjectStatRequestT>(q.body));
+      case rpc::Method::kObjectStat: {
+        auto reply = stat_all(*state, *decode<wire::ObjectStatRequestT>(q.body));
+        while (state->hold_stats) (void)co_await sleep_for(kMillisecond);
+        co_return reply;
+      }
       case rpc::Method::kObjectCommands: co_return command(*state, *decode<wire::ObjectCommandRequestT>(q.body));
       case rpc::Method::kOssStatus: {
         wire::OssStatusReplyT status;
