@@ -244,6 +244,22 @@ Task<Result<std::set<ObjectId>>> ObjectCheck::owed(OstId ost, std::set<ObjectId>
   co_return co_await run_blocking(job);
 }
 
+/// Is it there, and not about to go? By a list, since a stat hides objects whose record is damaged.
+Task<Result<bool>> ObjectCheck::stays(OstId ost, ObjectId object) {
+  CO_TRY(const auto leaving, co_await owed(ost, {object}));
+  if (!leaving.empty()) co_return false;
+  wire::ObjectListRequestT request;
+  request.limit = 1;
+  ObjectId before = object;
+  if (before.stripe > 0) --before.stripe;
+  else if (before.component > 0) --before.component, before.stripe = UINT16_MAX;
+  else if (before.generation.v > 0) --before.generation.v, before.component = before.stripe = UINT16_MAX;
+  else --before.ino.v, before.generation = Generation(UINT32_MAX), before.component = before.stripe = UINT16_MAX;
+  request.after = std::make_unique<schema::ObjectRef>(to_ref(before));
+  CO_TRY(auto list, co_await ask<rpc::Method::kObjectList>(ost, std::move(request)));
+  co_return !list.objects.empty() && to_id(list.objects[0].object()) == object;
+}
+
 /// An object that looked like no file's: it must look so again, and still be there.
 Task<Result<void>> ObjectCheck::stray(OstId ost, const wire::ListedObject& listed, bool repair, std::vector<Problem>& out) {
   const ObjectId object = to_id(listed.object());
@@ -253,18 +269,8 @@ Task<Result<void>> ObjectCheck::stray(OstId ost, const wire::ListedObject& liste
   };
   CO_TRY(const std::string reason, co_await run_blocking(why));
   if (reason.empty()) co_return Result<void>{};
-  CO_TRY(const auto still_owed, co_await owed(ost, {object}));
-  if (!still_owed.empty()) co_return Result<void>{};
-  wire::ObjectListRequestT request;  // not a stat: that hides objects whose record is damaged
-  request.limit = 1;
-  ObjectId before = object;
-  if (before.stripe > 0) --before.stripe;
-  else if (before.component > 0) --before.component, before.stripe = UINT16_MAX;
-  else if (before.generation.v > 0) --before.generation.v, before.component = before.stripe = UINT16_MAX;
-  else --before.ino.v, before.generation = Generation(UINT32_MAX), before.component = before.stripe = UINT16_MAX;
-  request.after = std::make_unique<schema::ObjectRef>(to_ref(before));
-  CO_TRY(auto again, co_await ask<rpc::Method::kObjectList>(ost, std::move(request)));
-  if (again.objects.empty() || to_id(again.objects[0].object()) != object) co_return Result<void>{};
+  CO_TRY(const bool there, co_await stays(ost, object));
+  if (!there) co_return Result<void>{};
   Problem p = make(kObjectWithoutFile, object.ino, true, fmt::format("{}; it holds {}", reason, format_size(listed.stat().allocated())));
   set_object(p, ost, object);
   p.found = listed.stat().allocated();
@@ -365,10 +371,24 @@ Task<Result<wire::FsckReplyT>> ObjectCheck::checksums(OstId ost, std::vector<uin
   reply.bytes = scrubbed.bytes;
   if (!scrubbed.last) co_return Err(Errc::kProtocol, fmt::format("ost{} does not say how far its check came", ost.v));
   reply.cursor = encode_position(*scrubbed.last, scrubbed.chunk);
+  // What was just deleted is about to go, damaged or not.
+  std::set<ObjectId> going;
+  for (const wire::ScrubBad& bad : scrubbed.bad) {
+    const ObjectId object = to_id(bad.object());
+    auto look = [&]() -> Result<bool> {
+      const View view(p_.store, Tier::kFull);
+      auto record = view.inode(object.ino);
+      return record && *record && (*record)->nlink == 0;
+    };
+    CO_TRY(const bool deleted, co_await run_blocking(look));
+    CO_TRY(const bool there, co_await stays(ost, object));
+    if (deleted || !there) going.insert(object);
+  }
   auto tell = [&]() -> Result<std::vector<Problem>> {
     const View view(p_.store, Tier::kFull);
     std::vector<Problem> out;
     for (const wire::ScrubBad& bad : scrubbed.bad) {
+      if (going.contains(to_id(bad.object()))) continue;
       NACRE_TRY(Problem p, as_file_range(view, ost, bad));
       out.push_back(std::move(p));
     }

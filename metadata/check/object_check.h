@@ -47,6 +47,7 @@ class ObjectCheck {
   Task<Result<void>> tell(Seen seen, bool repair, std::vector<Problem>& out);
   Task<Result<Problem>> describe_loss(Seen seen);
   Task<Result<std::set<ObjectId>>> owed(OstId ost, std::set<ObjectId> of);
+  Task<Result<bool>> stays(OstId ost, ObjectId object);
   Task<Result<void>> stray(OstId ost, const wire::ListedObject& listed, bool repair, std::vector<Problem>& out);
   template <rpc::Method M>
   Task<Result<typename rpc::MethodTraits<M>::Reply>> ask(OstId ost, typename rpc::MethodTraits<M>::Request request);

@@ -176,7 +176,10 @@ TEST_F(CheckObjects, DamagedBlocksAreToldByFileAndOffset) {
     c.stripes_used = 2;
     c.stripe_size = 1 << 20;
   });
-  osts[1]->damage({wire::ScrubBad(to_ref(object_of(wide, 1, 0, 1)), (1 << 20) + 8192, 4096), wire::ScrubBad(to_ref(object_of(Ino(99'999))), 0, 4096)});
+  osts[1]->write(object_of(wide, 1, 0, 1), 4096);
+  osts[1]->write(object_of(Ino(99'999)), 4096);
+  osts[1]->damage({wire::ScrubBad(to_ref(object_of(Ino(88'888))), 0, 4096),  // gone since
+                   wire::ScrubBad(to_ref(object_of(wide, 1, 0, 1)), (1 << 20) + 8192, 4096), wire::ScrubBad(to_ref(object_of(Ino(99'999))), 0, 4096)});
   auto found = ask(check::kChecksums, true, 1);
   ASSERT_EQ(found.size(), 2u);
   EXPECT_EQ(found[0].kind, "checksum");
