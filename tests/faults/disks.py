@@ -11,6 +11,14 @@ EXT4_IOC_SHUTDOWN = 0x8004587D  # _IOR('X', 125, __u32)
 NOLOGFLUSH = 2
 
 
+def cut(mount_point):
+    fd = os.open(mount_point, os.O_RDONLY)
+    try:
+        fcntl.ioctl(fd, EXT4_IOC_SHUTDOWN, struct.pack("I", NOLOGFLUSH))
+    finally:
+        os.close(fd)
+
+
 class Disk:
     def __init__(self, folder, name, size):
         self.image, self.mount_point = os.path.join(folder, name + ".img"), os.path.join(folder, name)
@@ -26,11 +34,7 @@ class Disk:
         self.mounted = True
 
     def cut(self):
-        fd = os.open(self.mount_point, os.O_RDONLY)
-        try:
-            fcntl.ioctl(fd, EXT4_IOC_SHUTDOWN, struct.pack("I", NOLOGFLUSH))
-        finally:
-            os.close(fd)
+        cut(self.mount_point)
 
     def unmount(self):
         """Waits for the last thread of a killed server to let go of it."""
