@@ -15,7 +15,7 @@ inline constexpr Nanos kRelatimeAge = 24 * 3600 * kSecond;
 inline constexpr size_t kMaxPendingAtimes = 100'000;  ///< beyond it reads don't move atime until the next keepalive
 
 /// The relatime rule of mount(8).
-constexpr bool relatime_moves(Nanos atime, Nanos mtime, Nanos ctime, Nanos now) { return atime <= mtime || atime <= ctime || now - atime >= kRelatimeAge; }
+constexpr bool relatime_moves(Nanos atime, Nanos mtime, Nanos ctime, Nanos now) { return atime <= mtime || atime <= ctime || atime <= now - kRelatimeAge; }
 
 class Atimes {
  public:

@@ -44,6 +44,9 @@ GrantPtr Inode::grant(bool write) const {
   return write ? write_ : read_;
 }
 
+/// From a server, so anything: bounded before it is reckoned with.
+Nanos left_of(const wire::CapabilityT& cap, Nanos mds_now) { return cap.expires <= 0 ? 0 : std::clamp<Nanos>(cap.expires - mds_now, 0, kMaxCapabilityLife); }
+
 void Inode::adopt(const schema::LayoutT* layout, const wire::CapabilityT* cap, Nanos boot_now, Nanos mds_now) {
   if (!layout) return;
   auto bare = std::make_shared<Grant>();
@@ -55,7 +58,7 @@ void Inode::adopt(const schema::LayoutT* layout, const wire::CapabilityT* cap, N
   if (cap && !cap->mac.empty() && cap->generation == layout->generation) {
     full = std::make_shared<Grant>(*bare);
     full->cap = *cap;
-    full->life = std::max<Nanos>(0, cap->expires - mds_now);
+    full->life = left_of(*cap, mds_now);
   }
   std::lock_guard lock(mutex_);
   // The objects of an older generation are on their way out: what is known of them says nothing any more.

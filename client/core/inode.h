@@ -75,6 +75,10 @@ struct Seen {
   bool may_have_capability() const;
 };
 
+inline constexpr Nanos kMaxCapabilityLife = 600 * kSecond;  ///< ten times what a metadata server gives
+/// How long the right still holds; 0 for one whose end makes no sense.
+Nanos left_of(const wire::CapabilityT& cap, Nanos mds_now);
+
 class Inode {
  public:
   explicit Inode(Ino number) : ino(number) {}

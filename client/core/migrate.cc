@@ -235,7 +235,7 @@ class Mover {
   }
 
   Task<Result<void>> refresh_right(bool now) {
-    const Nanos left = state_.target_cap->expires - core_->mds.now();
+    const Nanos left = left_of(*state_.target_cap, core_->mds.now());
     if (!now && left > kRenewBelow) co_return Result<void>{};
     CO_TRY(auto fresh, co_await step(1));
     if (!fresh.target_cap) co_return Err(Errc::kProtocol, "the metadata server renewed no right to write");

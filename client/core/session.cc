@@ -8,6 +8,8 @@
 namespace nacre::client {
 
 namespace {
+constexpr Nanos kLastSaneTime = INT64_MAX / 2;  // in the year 2116; what a server says is bounded before it is reckoned with
+
 /// Errors of SessionOpen that repeating doesn't cure.
 bool is_final_refusal(Errc code) {
   return code == Errc::kNoEnt || code == Errc::kNotDir || code == Errc::kAccess || code == Errc::kPerm || code == Errc::kInval || code == Errc::kVersion || code == Errc::kNotOurs;
@@ -15,7 +17,7 @@ bool is_final_refusal(Errc code) {
 }  // namespace
 
 void MdsClient::set_time(Nanos server, Nanos asked_at) {
-  if (server == 0) return;
+  if (server <= 0 || server > kLastSaneTime) return;
   Nanos answered_at = core_.clock().real();
   time_offset_.store(server - (asked_at + (answered_at - asked_at) / 2), std::memory_order_relaxed);
 }
