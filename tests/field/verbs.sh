@@ -126,7 +126,7 @@ P
 
 nacre_at_rest() {  # SECONDS: until nothing is owed to the targets and df says the same for two heartbeats
   local limit=$((SECONDS + $1)) a b
-  until nacre mds status --json --cluster "$NACRE_FIELD_CLUSTER" | grep -q '"owed": 0' && a=$(df -k --output=avail "$M") && sleep 2.2 && b=$(df -k --output=avail "$M") && [ "$a" = "$b" ]; do
+  until nacre mds status --json --cluster "$NACRE_FIELD_CLUSTER" | grep -q '"owed_commands": 0,' && a=$(df -k --output=avail "$M") && sleep 2.2 && b=$(df -k --output=avail "$M") && [ "$a" = "$b" ]; do
     [ $SECONDS -lt $limit ] || return 0
   done
 }
