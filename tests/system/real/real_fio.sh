@@ -32,12 +32,14 @@ job libaio-direct --ioengine=libaio --iodepth=16 --direct=1 --rw=randwrite --bs=
 job libaio-buffered --ioengine=libaio --iodepth=8 --rw=write --bs=256k
 job vectors --ioengine=pvsync2 --rw=randwrite --bs=32k
 job fsync-often --ioengine=psync --rw=write --bs=64k --fsync=16
-# Four jobs write their own parts of one file, half of them through the other mount.
+# Four jobs write their own parts of one file, half of them through the other mount. The file is there before: fio, which lays out
+# a file by removing and making it, would take it away from the jobs that had begun.
+: >"$dir/shared"
 for half in 0 1; do
   fio --output="$work/fio.$half" --name=shared --filename="$([ $half = 0 ] && echo "$dir" || echo "$dir2")/shared" --size=$size --offset=$((half * 2 * 256))M --offset_increment=256M \
-    --numjobs=2 --thread --ioengine=psync --rw=randwrite --bs=4k --verify=xxhash --verify_fatal=1 --do_verify=1 --verify_state_save=0 --fallocate=none --group_reporting & pids[half]=$!
+    --numjobs=2 --thread --ioengine=psync --rw=randwrite --bs=4k --verify=xxhash --verify_fatal=1 --do_verify=1 --verify_state_save=0 --fallocate=none --create_on_open=1 --group_reporting & pids[half]=$!
 done
 for half in 0 1; do
   status=0; wait "${pids[$half]}" || status=$?
-  check "one file from both sides, half $half" sh -c "[ $status = 0 ] || { tail -5 '$work/fio.$half'; exit 1; }"
+  check "one file from both sides, half $half" sh -c "[ $status = 0 ] || { head -20 '$work/fio.$half'; exit 1; }"
 done
