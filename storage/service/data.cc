@@ -113,12 +113,13 @@ Task<rpc::Reply> serve_write(StatePtr s, rpc::PeerPtr peer, rpc::Request request
   } else {
     auto permit = co_await take_permit(s, q.length());
     Result<void> ready = permit ? co_await s->enter_writer(peer, session) : Result<void>(std::unexpected(permit.error()));
+    const bool entered = ready.has_value();
     if (ready && q.wseq() == 0) ready = s->gathered();
     if (ready) done = co_await run_write(s, std::move(*args));
     else done = std::unexpected(ready.error());
+    if (entered) s->writers.leave(session, done ? done->wseq : WSeq(), s->runtime.clock().boot());
   }
   s->sessions.finish(session, write, done);
-  if (done) s->writers.wrote(session, done->wseq, s->runtime.clock().boot());
   if (!done) co_return s->refuse(done.error(), peer);
   count(s->metrics.writes);
   count(s->metrics.write_bytes, q.length());

@@ -74,6 +74,9 @@ Task<void> tend_writers(std::weak_ptr<ServiceState> weak) {
   while (co_await sleep_for(kSecond)) {
     StatePtr s = weak.lock();
     if (!s || !s->requests.enter()) co_return;
+    const config::Settings& settings = s->options.cluster.settings;
+    const Nanos evicted = static_cast<Nanos>(settings.lease_term + 2 * settings.lease_skew) * kMillisecond;
+    if (s->enrollment->serving()) s->writers.serves(s->runtime.clock().boot(), evicted + kEvictionTakes);
     for (SessionId session : s->writers.awaited())
       if (s->store->fenced(session)) s->writers.reported(session);
     auto done = co_await run_blocking([&]() -> Result<void> { return s->writers.prune(s->store->stable(), s->runtime.clock().boot()); });
@@ -176,9 +179,7 @@ Task<Result<std::unique_ptr<Service>>> Service::start(Runtime& runtime, rpc::Tra
   CO_TRY(s->ost, find_ost(s->options.cluster, s->options.ost));
   CO_TRY(s->store, co_await ObjectStore::open(runtime, s->ost.data, store_options(s->options)));
   s->incarnation = s->store->registration().incarnation;
-  const config::Settings& settings = s->options.cluster.settings;
-  const Nanos evicted = static_cast<Nanos>(settings.lease_term + 2 * settings.lease_skew) * kMillisecond;
-  if (auto loaded = s->writers.load(s->ost.data, s->store->registration().clean, s->started, evicted + kEvictionTakes); !loaded) {
+  if (auto loaded = s->writers.load(s->ost.data, s->store->registration().clean); !loaded) {
     (void)co_await s->store->close();
     co_return Err(loaded.error());
   }

@@ -35,7 +35,7 @@ Result<void> write_synced(const std::string& path, std::string_view content) {
 }
 }  // namespace
 
-Result<void> Writers::load(const std::string& directory, bool clean, Nanos now, Nanos limit) {
+Result<void> Writers::load(const std::string& directory, bool clean) {
   path_ = directory + "/writers";
   std::ifstream in(path_, std::ios::binary);
   if (!in || clean) return write_synced(path_, kHead);
@@ -46,10 +46,8 @@ Result<void> Writers::load(const std::string& directory, bool clean, Nanos now, 
     auto [end, ec] = std::from_chars(line.data(), line.data() + line.size(), session);
     if (ec != std::errc() || end != line.data() + line.size() || stored_.size() >= kMaxSessions) return Err(Errc::kCorrupt, fmt::format("{} is damaged: remove it if all clients have been unmounted since the target stopped", path_));
     stored_.insert(SessionId(session));
-    known_[SessionId(session)].at = now;
   }
   awaited_ = stored_;
-  until_ = now + limit;
   gathering_.store(!awaited_.empty());
   return {};
 }
@@ -63,27 +61,34 @@ Result<void> Writers::store(const std::set<SessionId>& sessions) {
 Task<Result<void>> Writers::enter(SessionId session) {
   {
     std::lock_guard lock(mutex_);
+    ++known_[session].running;  // from here on prune() leaves it
     if (stored_.contains(session)) co_return Result<void>{};
   }
-  co_return co_await run_blocking([this, session]() -> Result<void> {
+  auto entered = co_await run_blocking([this, session]() -> Result<void> {
     std::lock_guard file(file_mutex_);
     std::set<SessionId> wanted;
     {
       std::lock_guard lock(mutex_);
       if (stored_.contains(session)) return {};
-      known_.try_emplace(session);
-      for (const auto& [s, info] : known_) wanted.insert(s);  // all that wait for this mutex are in it already, or come next
+      wanted = stored_;
+      for (const auto& [s, info] : known_)
+        if (info.running > 0) wanted.insert(s);  // one sync for all that came meanwhile
     }
     NACRE_CHECK_OK(store(wanted));
     std::lock_guard lock(mutex_);
     stored_ = std::move(wanted);
     return {};
   });
+  if (entered) co_return Result<void>{};
+  std::lock_guard lock(mutex_);
+  --known_[session].running;
+  co_return entered;
 }
 
-void Writers::wrote(SessionId session, WSeq wseq, Nanos now) {
+void Writers::leave(SessionId session, WSeq wseq, Nanos now) {
   std::lock_guard lock(mutex_);
   Info& info = known_[session];
+  --info.running;
   info.last = std::max(info.last, wseq);
   info.at = now;
 }
@@ -105,20 +110,21 @@ Result<void> Writers::prune(WSeq stable, Nanos now) {
   {
     std::lock_guard lock(mutex_);
     if (gathering_.load()) return {};
-    size_t gone = 0;
-    for (auto it = known_.begin(); it != known_.end();) {
-      const Info& i = it->second;
-      if (i.last <= stable && (i.connections == 0 || now - i.at > kQuiet)) {
-        gone += stored_.erase(it->first);
-        it = known_.erase(it);
-      } else {
-        left.insert(it++->first);
-      }
+    for (SessionId s : stored_) {
+      const Info i = known_[s];
+      if (i.running > 0 || i.last > stable || (i.connections > 0 && now - i.at <= kQuiet)) left.insert(s);
     }
-    if (gone == 0) return {};
-    for (SessionId s : left) stored_.insert(s);
+    const bool same = left == stored_;
+    stored_ = left;
+    std::erase_if(known_, [this](const auto& k) { return k.second.connections == 0 && k.second.running == 0 && !stored_.contains(k.first); });
+    if (same) return {};
   }
   return store(left);
+}
+
+void Writers::serves(Nanos now, Nanos limit) {
+  std::lock_guard lock(mutex_);
+  if (until_ == kForever) until_ = now + limit;
 }
 
 bool Writers::gathering(Nanos now) {

@@ -25,33 +25,36 @@ class Writers {
   static constexpr Nanos kQuiet = 60 * kSecond;       ///< a session that wrote nothing for so long leaves the set
   static constexpr size_t kMaxSessions = 1'000'000;   ///< in the file
 
-  /// clean: the last run ended with everything stable, so nothing is waited for. Else for at most `limit` from `now` (boot time).
-  /// Errors: kIo, kCorrupt (the file is damaged: it names itself).
-  Result<void> load(const std::string& directory, bool clean, Nanos now, Nanos limit);
+  /// clean: the last run ended with everything stable, so nothing is waited for. Errors: kIo, kCorrupt (the file is damaged: it
+  /// names itself).
+  Result<void> load(const std::string& directory, bool clean);
 
-  /// Before a write of the session is acknowledged. Blocks for a sync the first time only.
+  /// Before a write of the session begins; each is followed by leave(), also if the write fails, unless enter() fails. Waits for a
+  /// sync if the session is not in the file.
   Task<Result<void>> enter(SessionId session);
-  void wrote(SessionId session, WSeq wseq, Nanos now);
+  void leave(SessionId session, WSeq wseq, Nanos now);  ///< wseq: of the write; none if it failed
   void connected(SessionId session);
   void disconnected(SessionId session);
   /// Lets go of those that need not be waited for. Blocking when there are any; call now and then on a worker.
   Result<void> prune(WSeq stable, Nanos now);
 
   // --- after an unclean start
+  /// Clients can come since `now`: a silent one is waited for until `limit` later. The first call counts.
+  void serves(Nanos now, Nanos limit);
   bool gathering(Nanos now);
   void reported(SessionId session);                   ///< it has sent again what it had, or is fenced
   std::vector<SessionId> awaited() const;
   std::string waiting_for() const;                    ///< "2 clients (sessions 4, 9)"
 
  private:
-  struct Info { WSeq last; Nanos at = 0; uint32_t connections = 0; };
+  struct Info { WSeq last; Nanos at = 0; uint32_t connections = 0, running = 0; };
   Result<void> store(const std::set<SessionId>& sessions);
   std::string path_;
   std::mutex file_mutex_;                             ///< one writer of the file; before mutex_
   mutable std::mutex mutex_;
-  std::unordered_map<SessionId, Info> known_;         ///< in the file, or about to be
-  std::set<SessionId> stored_, awaited_;
-  Nanos until_ = 0;
+  std::unordered_map<SessionId, Info> known_;         ///< in the file, connected, or writing
+  std::set<SessionId> stored_, awaited_;              ///< stored_: in the file
+  Nanos until_ = kForever;
   std::atomic<bool> gathering_{false};
 };
 

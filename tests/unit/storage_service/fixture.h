@@ -140,6 +140,18 @@ class OssService : public testing::Test {
     EXPECT_TRUE(r) << r.error().message();
     service_.reset();
   }
+  /// The target begins again from a copy of its directory that was taken while it ran.
+  void crash() {
+    const std::string& data = cluster_.osts[0].data;
+    const std::string image = dir_ + "/image";
+    std::filesystem::copy(data, image, std::filesystem::copy_options::recursive);
+    client_.reset();
+    as_mds_.reset();
+    stop();
+    std::filesystem::remove_all(data);
+    std::filesystem::rename(image, data);
+    start_serving();
+  }
   /// Polls a condition that an event on another thread makes true; fails after 10 s.
   template <class F>
   void await(F condition) {

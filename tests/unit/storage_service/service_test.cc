@@ -420,6 +420,39 @@ TEST_F(OssService, DataAndIncarnationAfterARestart) {
   EXPECT_EQ(mds_->registrations.back().incarnation, 2u);
 }
 
+TEST_F(OssService, AfterAnUncleanStopNothingOlderIsSeenBeforeItsWritersHaveReported) {
+  start_serving();
+  ASSERT_TRUE(write(kObject, 0, bytes(kBlockSize, 4)));
+  crash();
+  EXPECT_EQ(read(kObject, 0, kBlockSize).error().code, Errc::kRecovering);
+  EXPECT_EQ(write(kObject, 0, bytes(kBlockSize, 5)).error().code, Errc::kRecovering) << "a new write could merge with what is missing";
+  wire::ObjectStatRequestT stat;
+  stat.objects = {to_ref(kObject)};
+  EXPECT_EQ(call<Method::kObjectStat>(as_mds(), stat).error().code, Errc::kRecovering);
+  auto resend = write_request(kObject, 0, bytes(kBlockSize, 4));
+  resend.wseq = 1;
+  ASSERT_TRUE(call<Method::kObjectWrite>(client_, std::move(resend), bytes(kBlockSize, 4)));
+  auto commit = [&](uint64_t session) { return on_loop(runtime_, 1, rpc::call<Method::kObjectCommit>(client_, {}, {.deadline = system_clock().boot() + 20 * kSecond, .session = session})); };
+  ASSERT_TRUE(commit(8));
+  EXPECT_EQ(read(kObject, 0, kBlockSize).error().code, Errc::kRecovering) << "session 8 was not waited for";
+  ASSERT_TRUE(commit(7));
+  auto r = read(kObject, 0, kBlockSize);
+  ASSERT_TRUE(r) << r.error().message();
+  EXPECT_EQ(std::memcmp(r->payload.data(), bytes(kBlockSize, 4).data(), kBlockSize), 0);
+}
+
+TEST_F(OssService, AWriterThatIsFencedIsNotWaitedFor) {
+  start_serving();
+  ASSERT_TRUE(write(kObject, 0, bytes(kBlockSize, 4)));
+  crash();
+  EXPECT_EQ(read(kObject, 0, kBlockSize, cap(kObject, 3, 8)).error().code, Errc::kRecovering);
+  wire::FenceRequestT fence;
+  fence.session = 7;
+  fence.until = mds_->time() + 60 * kSecond;
+  ASSERT_TRUE(call<Method::kObjectFence>(as_mds(), fence));
+  EXPECT_TRUE(read(kObject, 0, kBlockSize, cap(kObject, 3, 8)));
+}
+
 TEST_F(OssService, RefusesToStartWithASentence) {
   start();
   auto second = try_start();
