@@ -77,6 +77,32 @@ TEST_F(SessionTest, AnOpenAnsweredBeforeARestartIsReclaimedAfterIt) {
   ASSERT_OK(write(opened->handle, 0, data("x")));
 }
 
+TEST_F(SessionTest, AnFsyncAfterTheServerLostChangesFailsOncePerHandle) {
+  std::atomic<uint64_t> told{0};
+  mds->alter = [&](const rpc::PeerPtr&, const rpc::Request& request, rpc::Reply& reply) {
+    if (request.header.sequence != 0) reply.journal = 70 + request.header.sequence;
+    if (request.header.method != static_cast<uint16_t>(rpc::Method::kSessionOpen)) return;
+    auto q = decode<wire::SessionOpenRequestT>(request.body);
+    auto r = decode<wire::SessionOpenReplyT>(reply.body);
+    told = q->acked;
+    r->lost = q->resume != 0;
+    reply.body = encode(*r);
+  };
+  auto before = create("before");
+  auto dir = *run(fs().opendir(kRootIno, O_RDONLY, {}));
+  ASSERT_OK(run(fs().fsync(before, false, {})));
+  restart(*mds);
+  EXPECT_EQ(run(fs().fsync(before, false, {})).error().code, Errc::kIo);
+  EXPECT_GE(told.load(), 71u) << "the highest number of an answer";
+  ASSERT_OK(run(fs().fsync(before, false, {})));
+  EXPECT_EQ(run(fs().fsyncdir(dir, {})).error().code, Errc::kIo) << "each handle hears of it";
+  ASSERT_OK(run(fs().fsyncdir(dir, {})));
+  auto after = create("after");
+  ASSERT_OK(run(fs().fsync(after, false, {})));
+  EXPECT_EQ(run(fs().sync_all({})).error().code, Errc::kIo);
+  ASSERT_OK(run(fs().sync_all({})));
+}
+
 TEST_F(SessionTest, AnEvictedClientGoesOnWithANewSession) {
   auto h = create("f");
   ASSERT_OK(write(h, 0, data("abc")));

@@ -111,6 +111,33 @@ TEST_F(RecoveryTest, AWriterThatIsNotReclaimedIsSettledFromItsObjects) {
   EXPECT_FALSE(world.core().opens.is_open(ino)) << "no OpenRecord is left";
 }
 
+TEST_F(RecoveryTest, WhatTheJournalHasLostIsPutRightFromTheObjects) {
+  ASSERT_TRUE(a.close(ino, 1));
+  ASSERT_TRUE(b.close(ino, 1));
+  EXPECT_EQ(a.stat(ino)->size, 0u);
+  // An open, a write and its close, a truncation, and a file, of which the journal has nothing.
+  ost->write(object(), 4000);
+  const ObjectId truncated{ino, Generation(2), 0, 0}, nameless{Ino(ino.v + 1), Generation(1), 0, 0}, other{Ino(uint64_t{1} << 40), Generation(1), 0, 0};
+  ost->write(truncated, 10);
+  ost->write(nameless, 10);
+  ost->write(other, 10);
+  world.kill_and_restart();
+  EXPECT_TRUE(world.eventually([&] { return !ost->exists(truncated) && !ost->exists(nameless); }));
+  EXPECT_TRUE(ost->exists(object()));
+  EXPECT_TRUE(ost->exists(other)) << "its number was not given out before this run";
+  ASSERT_TRUE(a.mount());
+  ASSERT_TRUE(a.call<rpc::Method::kReclaim>(done()));
+  ASSERT_TRUE(b.mount());
+  ASSERT_TRUE(b.call<rpc::Method::kReclaim>(done()));
+  EXPECT_TRUE(world.eventually([&] { return !world.core().opens.is_open(ino); }));
+  const size_t before = ost->stats();
+  EXPECT_EQ(a.stat(ino)->size, 4000u);
+  EXPECT_EQ(ost->stats(), before) << "the record is the truth again";
+  ASSERT_TRUE(a.open(ino, 9, O_WRONLY | O_TRUNC));
+  auto record = View(*world.core().store, Tier::kFull).inode(ino);
+  EXPECT_GT((*record)->layout->generation, 2u) << "generation 2 was destroyed: nothing could be written there";
+}
+
 TEST_F(RecoveryTest, AHandleThatWasClosedBeforeTheRestartDoesNotStayOpen) {
   ASSERT_TRUE(b.close(ino, 1));
   ASSERT_TRUE(a.open(ino, 2, O_RDWR));

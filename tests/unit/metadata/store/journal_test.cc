@@ -43,6 +43,23 @@ TEST_F(JournalTest, NumbersRiseByOneAndAcrossRestarts) {
   EXPECT_GT(charge({}).v, first.v + 1);
 }
 
+TEST_F(JournalTest, TellsWhatSurvivedOfEachOfTheLastRuns) {
+  const uint64_t first = charge({}).v;
+  EXPECT_TRUE(s->store->survived(first));
+  EXPECT_TRUE(s->store->survived(0)) << "nothing was told";
+  reopen();
+  EXPECT_TRUE(s->store->survived(first));
+  EXPECT_FALSE(s->store->survived(first + 1)) << "told, and gone";
+  const uint64_t second = charge({}).v;
+  reopen();
+  reopen();  // a run that commits nothing
+  EXPECT_TRUE(s->store->survived(first));
+  EXPECT_FALSE(s->store->survived(first + 1));
+  EXPECT_TRUE(s->store->survived(second));
+  EXPECT_FALSE(s->store->survived(second + 1));
+  EXPECT_FALSE(s->store->survived(uint64_t{999} << kJournalCounterBits)) << "of a run that is not on record nothing is known";
+}
+
 TEST_F(JournalTest, CountersAreAbsoluteSurviveRestartsAndSumUpForEverySubject) {
   charge({FilesetId(1), 1000, 100, 4096, 1});
   charge({FilesetId(1), 1000, 200, 8192, 2});
