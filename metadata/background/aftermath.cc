@@ -51,12 +51,18 @@ Task<void> Aftermath::examine(OstId ost) {
 }
 
 Task<Result<void>> Aftermath::examine_page(OstId ost, const wire::ObjectListReplyT& page) {
-  for (const auto& o : page.objects)
-    if (o.stat().changed() >= since_ && to_id(o.object()).ino < first_) CO_CHECK_OK(co_await judge(ost, to_id(o.object())));
+  ObjectId last;  // of a file that is to be settled; its other objects here add nothing
+  for (const auto& o : page.objects) {
+    const ObjectId object = to_id(o.object());
+    if (o.stat().changed() < since_ || object.ino >= first_ || (object.ino == last.ino && object.generation == last.generation)) continue;
+    CO_TRY(bool known, co_await judge(ost, object));
+    if (known) last = object;
+  }
   co_return Result<void>{};
 }
 
-Task<Result<void>> Aftermath::judge(OstId ost, const ObjectId& object) {
+/// True if the file is there with this generation: it is settled.
+Task<Result<bool>> Aftermath::judge(OstId ost, const ObjectId& object) {
   OpContext ctx(p_.services, wire::CredT{});
   const SessionId nobody;
   CO_TRY(bool settle, co_await p_.driver.change(ctx, [&](OpContext& c) -> Result<bool> {
@@ -68,6 +74,8 @@ Task<Result<void>> Aftermath::judge(OstId ost, const ObjectId& object) {
         return true;
       }
       if (object.generation.v < record->layout->generation) return false;  // on its way out
+      NACRE_TRY(auto moving, c.view().get_record<schema::MigrationRecordT>(Family::kMeta, migration_key(object.ino)));
+      if (moving && moving->layout && moving->layout->generation == object.generation.v) return false;  // a mover of this run fills it, or its end is owed
       if (record->shadow_generation < object.generation.v) {
         record->shadow_generation = object.generation.v;
         c.put_inode(*record);
@@ -77,7 +85,7 @@ Task<Result<void>> Aftermath::judge(OstId ost, const ObjectId& object) {
     return false;
   }));
   if (settle) p_.settler.settle_later(object.ino, nobody);
-  co_return Result<void>{};
+  co_return settle;
 }
 
 }  // namespace nacre::mds

@@ -43,7 +43,7 @@ class Aftermath {
  private:
   Task<void> examine(OstId ost);
   Task<Result<void>> examine_page(OstId ost, const wire::ObjectListReplyT& page);
-  Task<Result<void>> judge(OstId ost, const ObjectId& object);
+  Task<Result<bool>> judge(OstId ost, const ObjectId& object);
   Parts p_;
   const Ino first_;
   bool active_ = false;

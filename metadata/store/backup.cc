@@ -57,9 +57,9 @@ Result<BackupResult> fill(Journal& journal, const std::string& directory) {
   if (s.ok()) s = checkpoint->CreateCheckpoint(directory + "/" + std::string(kDatabaseDir));
   if (!s.ok()) return Err(to_error(s, "copying the metadata to " + directory));
   const std::string about = fmt::format("nacre metadata backup 1\ntaken {}\njournal {}\nincarnation {}\n", utc(rocks.options.clock->real(), "%Y-%m-%dT%H:%M:%SZ"), out.journal, journal.store().incarnation());
-  NACRE_CHECK_OK(write_durably(directory + "/" + std::string(kBackupFile), about));
+  NACRE_CHECK_OK(replace_file(directory + "/" + std::string(kBackupFile), about));
   NACRE_TRY(out.bytes, sync_tree(directory));
-  NACRE_CHECK_OK(write_durably(directory + "/" + std::string(kIdentityFile), identity_text(rocks.options.cluster_id)));
+  NACRE_CHECK_OK(replace_file(directory + "/" + std::string(kIdentityFile), identity_text(rocks.options.cluster_id)));
   NACRE_CHECK_OK(sync_directory(fs::path(directory).parent_path()));
   return out;
 }
@@ -132,9 +132,9 @@ Result<RestoreResult> restore_backup(const Store::Options& o, const std::string&
   if (ec) return Err(ec == std::errc::no_space_on_device ? Errc::kNoSpc : Errc::kIo, fmt::format("{} can't be copied to {}: {}; the metadata in {} is as it was", directory, arriving, ec.message(), o.path));
   NACRE_CHECK_OK(sync_tree(arriving));
   NACRE_TRY(out.kept, keep_aside(o));
-  NACRE_CHECK_OK(write_durably(o.path + "/" + std::string(kRestoredFile), out.about));
+  NACRE_CHECK_OK(replace_file(o.path + "/" + std::string(kRestoredFile), out.about));
   NACRE_CHECK_OK(move_within(arriving + db, o.path + db));
-  NACRE_CHECK_OK(write_durably(o.path + "/" + std::string(kIdentityFile), identity_text(o.cluster_id)));
+  NACRE_CHECK_OK(replace_file(o.path + "/" + std::string(kIdentityFile), identity_text(o.cluster_id)));
   fs::remove_all(arriving, ec);
   return out;
 }

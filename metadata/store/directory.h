@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 
+#include "common/io/durable.h"
 #include "metadata/store/store.h"
 
 namespace nacre::mds {
@@ -16,9 +17,6 @@ std::string identity_text(std::span<const uint8_t> cluster);
 Result<void> check_identity(const Store::Options& options);
 /// The descriptor that holds the directory's lock. Error: kInUse.
 Result<int> take_directory_lock(const std::string& path);
-/// Content and name on disk before it returns.
-Result<void> write_durably(const std::string& path, std::string_view content);
-Result<void> sync_directory(const std::string& path);
 /// Every file and directory below `path`, and itself. Returns the bytes of the files.
 Result<uint64_t> sync_tree(const std::string& path);
 

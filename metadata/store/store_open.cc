@@ -204,24 +204,6 @@ Result<int> take_directory_lock(const std::string& path) {
   return fd;
 }
 
-Result<void> sync_directory(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  const bool ok = fd >= 0 && ::fsync(fd) == 0;
-  const int e = errno;
-  if (fd >= 0) ::close(fd);
-  if (!ok) return Err(from_errno(e), fmt::format("{} can't be synced: {}", path, std::strerror(e)));
-  return {};
-}
-
-Result<void> write_durably(const std::string& path, std::string_view content) {
-  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-  const bool ok = fd >= 0 && ::write(fd, content.data(), content.size()) == static_cast<ssize_t>(content.size()) && ::fsync(fd) == 0;
-  const int e = errno;
-  if (fd >= 0) ::close(fd);
-  if (!ok) return Err(Errc::kIo, fmt::format("{} can't be written: {}", path, std::strerror(e)));
-  return sync_directory(fs::path(path).parent_path());
-}
-
 Result<uint64_t> sync_tree(const std::string& path) {
   uint64_t bytes = 0;
   std::error_code ec;
@@ -271,7 +253,7 @@ Result<void> Store::format(const Options& o) {
   batch.put(Family::kFileset, fileset_key(kRootFileset), encode_record(fileset));
   batch.put(Family::kUsage, usage_key(kRootFileset, root.uid, root.gid), encode_record(usage));
   NACRE_CHECK_OK(start_run(rocks, super, std::move(batch)));
-  return write_durably(o.path + "/identity", identity_text(o.cluster_id));
+  return replace_file(o.path + "/identity", identity_text(o.cluster_id));
 }
 
 Result<std::unique_ptr<Store>> Store::open(const Options& o) {

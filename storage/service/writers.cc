@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "storage/service/writers.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <charconv>
 #include <fstream>
 
 #include <fmt/ranges.h>
 
+#include "common/io/durable.h"
 #include "common/log/log.h"
 #include "common/runtime/loop.h"
 
@@ -17,28 +15,12 @@ namespace {
 constexpr std::string_view kHead = "nacre writers 1\n";
 constexpr size_t kNamed = 8;
 
-Result<void> write_synced(const std::string& path, std::string_view content) {
-  const std::string fresh = path + ".new";
-  const int fd = ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-  if (fd < 0) return Err(from_errno(errno), fmt::format("{} can't be made: {}", fresh, std::strerror(errno)));
-  const bool good = ::write(fd, content.data(), content.size()) == static_cast<ssize_t>(content.size()) && ::fsync(fd) == 0;
-  const int err = errno;
-  ::close(fd);
-  if (!good) return Err(Errc::kIo, fmt::format("{} can't be written: {}", fresh, std::strerror(err)));
-  if (::rename(fresh.c_str(), path.c_str()) != 0) return Err(from_errno(errno), fmt::format("{} can't be replaced: {}", path, std::strerror(errno)));
-  const int dir = ::open(path.substr(0, path.rfind('/')).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (dir < 0) return Err(from_errno(errno), fmt::format("the directory of {} can't be opened: {}", path, std::strerror(errno)));
-  const bool synced = ::fsync(dir) == 0;
-  ::close(dir);
-  if (!synced) return Err(Errc::kIo, fmt::format("the directory of {} can't be synced", path));
-  return {};
-}
 }  // namespace
 
 Result<void> Writers::load(const std::string& directory, bool clean) {
   path_ = directory + "/writers";
   std::ifstream in(path_, std::ios::binary);
-  if (!in || clean) return write_synced(path_, kHead);
+  if (!in || clean) return replace_file(path_, kHead);
   std::string line;
   if (!std::getline(in, line) || line + "\n" != kHead) return Err(Errc::kCorrupt, fmt::format("{} is damaged: remove it if all clients have been unmounted since the target stopped", path_));
   while (std::getline(in, line)) {
@@ -55,7 +37,7 @@ Result<void> Writers::load(const std::string& directory, bool clean) {
 Result<void> Writers::store(const std::set<SessionId>& sessions) {
   std::string content(kHead);
   for (SessionId s : sessions) content += fmt::format("{}\n", s.v);
-  return write_synced(path_, content);
+  return replace_file(path_, content);
 }
 
 Task<Result<void>> Writers::enter(SessionId session) {

@@ -38,7 +38,7 @@ class Liar {
     if (honest || in_.remaining_bytes() == 0) return;
     const uint8_t kind = in_.ConsumeIntegralInRange<uint8_t>(0, 23);
     if (kind < 12) lie(static_cast<Method>(request.header.method), kind, reply);
-    else if (kind == 12) push(peer, request.header);
+    else if (kind == 12) push(peer);
     kept_.push_back(reply.body);
     if (kept_.size() > kKept) kept_.erase(kept_.begin());
   }
@@ -174,7 +174,7 @@ class Liar {
 
   // ---- requests of a server
   static Task<void> ask(rpc::PeerPtr peer, Method method, Bytes body) { (void)co_await peer->call(method, std::move(body), {.deadline = Loop::current()->clock().boot() + kSoft}); }
-  void push(const rpc::PeerPtr& peer, const wire::FrameHeader&) {
+  void push(const rpc::PeerPtr& peer) {
     Bytes body;
     Method method = Method::kLockGranted;
     if (in_.ConsumeBool()) {

@@ -22,8 +22,6 @@ std::vector<Server> servers_of(const config::Cluster& cluster, const std::string
 std::vector<Server> all_servers(const config::Cluster& cluster);
 /// The program's path: beside this executable, else from PATH.
 std::string sibling_program(const std::string& name);
-/// The file is either the old or the new one, whatever happens in between.
-Result<void> replace_text(const std::string& path, const std::string& text);
 Result<std::string> read_text(const std::string& path);
 Result<void> stop_server(const Server& server);  ///< cleanly; waits for its end
 /// Starts it if it is down, and waits until it serves. Errors: kIo, kUnavailable.

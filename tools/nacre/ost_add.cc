@@ -16,6 +16,7 @@
 
 #include "common/base/units.h"
 #include "common/config/settings_table.h"
+#include "common/io/durable.h"
 #include "tools/nacre/cluster.h"
 #include "tools/nacre/commands.h"
 #include "tools/nacre/connect.h"
@@ -27,16 +28,6 @@ Result<std::string> read_text(const std::string& path) {
   std::string text((std::istreambuf_iterator<char>(in)), {});
   if (!in) return Err(Errc::kIo, fmt::format("{} can't be read", path));
   return text;
-}
-
-Result<void> replace_text(const std::string& path, const std::string& text) {
-  const std::string fresh = path + ".new";
-  const int fd = ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (fd < 0) return Err(from_errno(errno), fmt::format("{} can't be written", fresh));
-  const bool good = ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()) && ::fsync(fd) == 0;
-  ::close(fd);
-  if (!good || ::rename(fresh.c_str(), path.c_str()) != 0) return Err(Errc::kIo, fmt::format("{} can't be replaced", path));
-  return {};
 }
 
 namespace {
@@ -88,7 +79,7 @@ Result<config::OstServer> add(const config::Cluster& c, const OstAdd& o) {
   NACRE_TRY(uint32_t id, next_number(c, *mds));
   NACRE_TRY(std::string block, block_of(c, o, id));
   NACRE_TRY(std::string before, read_text(c.file));
-  NACRE_CHECK_OK(replace_text(c.file, before + block));
+  NACRE_CHECK_OK(replace_file(c.file, before + block, 0644));
   auto made = [&]() -> Result<config::OstServer> {
     NACRE_TRY(config::Cluster now, config::load_cluster(c.file));
     for (const Server& s : all_servers(now)) {
@@ -104,7 +95,7 @@ Result<config::OstServer> add(const config::Cluster& c, const OstAdd& o) {
     return Err(Errc::kConfig, fmt::format("{} does not name ost{} after it was added", c.file, id));
   }();
   // A server that is started for it later would find nothing. One that runs already keeps its block.
-  if (!made && made.error().code != Errc::kUnavailable) NACRE_CHECK_OK(replace_text(c.file, before));
+  if (!made && made.error().code != Errc::kUnavailable) NACRE_CHECK_OK(replace_file(c.file, before, 0644));
   return made;
 }
 }  // namespace

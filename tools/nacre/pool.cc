@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "common/config/settings_table.h"
+#include "common/io/durable.h"
 #include "tools/nacre/cluster.h"
 #include "tools/nacre/commands.h"
 #include "tools/nacre/connect.h"
@@ -89,7 +90,7 @@ Result<void> change(const config::Cluster& c, const PoolArgs& o) {
   NACRE_TRY(config::Cluster parsed, config::parse_cluster(after, c.file));
   for (const auto& t : parsed.osts)
     if (auto it = wanted.find(t.id); it != wanted.end() && t.pools != it->second) return Err(Errc::kConfig, fmt::format("the [[ost]] {} in {} is written in a way this command doesn't understand: set its pools by hand", t.id, c.file));
-  NACRE_CHECK_OK(replace_text(c.file, after));
+  NACRE_CHECK_OK(replace_file(c.file, after, 0644));
   NACRE_TRY(config::Cluster now, config::load_cluster(c.file));
   std::set<uint32_t> here;
   for (const Server& s : servers_of(now, "")) {
